@@ -1,0 +1,1 @@
+"""Programs: flags -> configuration -> training. Nothing imports them."""

@@ -1,0 +1,276 @@
+"""From options to the configuration of a run. Pure functions."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+import inspect
+import json
+from typing import Any
+
+import jax
+from ml_collections import config_dict
+
+from brax_nnx_plugin.ppo import train as ppo
+from brax_nnx_plugin.ppo.config import TrainConfig
+from brax_nnx_plugin.ppo.environments import check_spaces
+from brax_nnx_plugin.ppo.schedule import Schedule
+
+from . import environments
+from . import networks
+from . import overrides
+from . import presets
+from . import saved
+from .errors import UserError
+from .hiding import parse_indices
+
+# Options that are parameters of `train` under the same name.
+PPO_OPTIONS = (
+  'seed',
+  'num_timesteps',
+  'num_evals',
+  'num_resets_per_eval',
+  'reward_scaling',
+  'episode_length',
+  'normalize_observations',
+  'action_repeat',
+  'unroll_length',
+  'num_minibatches',
+  'num_updates_per_batch',
+  'discounting',
+  'gae_lambda',
+  'learning_rate',
+  'entropy_cost',
+  'num_envs',
+  'num_eval_envs',
+  'batch_size',
+  'max_grad_norm',
+  'clipping_epsilon',
+  'deterministic_eval',
+  'run_evals',
+  'log_training_metrics',
+  'training_metrics_steps',
+)
+
+# Parameters of `train` that are no numbers to write down.
+OBJECTS = (
+  'environment',
+  'eval_env',
+  'network_factory',
+  'policy_params_fn',
+  'progress_fn',
+  'randomization_fn',
+  'restore_checkpoint_path',
+  'restore_params',
+  'restore_value_fn',
+  'save_checkpoint_path',
+  'wrap_env_fn',
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+  """What is trained, where, and how.
+
+  Attributes:
+    env_name: of MuJoCo Playground.
+    env_config: the environment's whole configuration.
+    hidden: entries of the observation that are left out.
+    domain_randomization: whether physics differs between environments.
+    randomize_eval: whether it does in evaluations too.
+    network: 'mlp', or the kind of memory.
+    network_arguments: keyword arguments of the network's factory.
+    ppo: keyword arguments of `train`.
+    stop_on_nan: whether to stop when numbers are no longer finite.
+  """
+
+  env_name: str
+  env_config: config_dict.ConfigDict
+  hidden: tuple[int, ...]
+  domain_randomization: bool
+  randomize_eval: bool
+  network: str
+  network_arguments: dict[str, Any]
+  ppo: dict[str, Any]
+  stop_on_nan: bool
+
+
+def _parse_overrides(text: str) -> dict[str, Any]:
+  """Reads --playground_config_overrides into dotted names."""
+  flag = '--playground_config_overrides'
+  try:
+    tree = json.loads(text)
+  except json.JSONDecodeError as e:
+    raise UserError(f'{flag} is not JSON: {e}.') from None
+  if not isinstance(tree, dict):
+    raise UserError(
+      f'{flag} must be a JSON object, as {{"ctrl_dt": 0.02}}; got {text}.'
+    )
+
+  def flatten(tree: dict[str, Any], prefix: str) -> Iterable[tuple[str, Any]]:
+    for key, value in tree.items():
+      if isinstance(value, dict):
+        yield from flatten(value, f'{prefix}{key}.')
+      else:
+        yield f'{prefix}{key}', value
+
+  return dict(flatten(tree, ''))
+
+
+def _overrides(
+  options: Mapping[str, Any],
+  base: Mapping[str, Any],
+  changes: Mapping[str, Any],
+  has_gpu: bool,
+) -> dict[str, Any]:
+  """Gathers what differs from the environment's default configuration."""
+  changed = dict(base['environment'])
+  written = _parse_overrides(options.get('playground_config_overrides', '{}'))
+  if twice := written.keys() & changes.keys():
+    raise UserError(
+      f'{", ".join(sorted(twice))} is both in --playground_config_overrides and'
+      ' in --set env.'
+    )
+  written |= changes
+  impl = options.get('impl')
+  if impl is not None and written.get('impl', impl) != impl:
+    raise UserError(
+      f'--impl={impl} contradicts "impl": "{written["impl"]}" in'
+      ' --playground_config_overrides or --set.'
+    )
+  defaults = environments.default_config(base['env_name'])
+  if impl is not None:
+    changed['impl'] = impl
+  elif not has_gpu and 'impl' in defaults and 'impl' not in changed:
+    changed['impl'] = 'jax'
+  return changed | written
+
+
+def _base(options: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns what holds where no flag says otherwise, in a preset's form."""
+  env_name = options.get('env_name')
+  for flag in ('resume', 'config'):
+    if flag not in options:
+      continue
+    base = saved.read(options[flag], f'--{flag}')
+    if env_name not in (None, base['env_name']):
+      raise UserError(
+        f'--env_name={env_name} contradicts --{flag}, which is of'
+        f' {base["env_name"]}; leave one of them out.'
+      )
+    return base
+  if env_name is None:
+    return presets.CARTPOLE_BALANCE
+  config = environments.ppo_config(env_name)
+  return {
+    'env_name': env_name,
+    'environment': {},
+    'hide_observations': (),
+    'network': 'mlp',
+    'network_factory': config.pop('network_factory', {}),
+    'ppo': config,
+  }
+
+
+def _ppo_arguments(
+  options: Mapping[str, Any], base: Mapping[str, Any], changes: dict[str, Any]
+) -> dict[str, Any]:
+  flags = {k: options[k] for k in PPO_OPTIONS if k in options}
+  if twice := flags.keys() & changes.keys():
+    name = min(twice)
+    raise UserError(f'--{name} and --set ppo.{name} say the same; leave one.')
+  known = {
+    name: parameter
+    for name, parameter in inspect.signature(ppo.train).parameters.items()
+    if name not in OBJECTS
+  }
+  ppo_arguments = base['ppo'] | flags
+  if unknown := sorted(ppo_arguments.keys() - known.keys()):
+    raise UserError(f'train has no parameter {", ".join(unknown)}.')
+  return ppo_arguments | overrides.check('ppo', changes, known, ppo_arguments)
+
+
+def resolve(options: Mapping[str, Any], has_gpu: bool) -> RunConfig:
+  """Works out the configuration of a run.
+
+  Args:
+    options: the flags that were given; see `options.parse`.
+    has_gpu: whether jax has one.
+
+  Raises:
+    UserError: for a name that does not exist, or options that contradict.
+  """
+  base = _base(options)
+  changes = overrides.parse(options.get('set', ()))
+  network = options.get('network', base['network'])
+  given = lambda name, default: options.get(name, base.get(name, default))
+  config = RunConfig(
+    env_name=base['env_name'],
+    env_config=environments.config_of(
+      base['env_name'], _overrides(options, base, changes['env'], has_gpu)
+    ),
+    hidden=parse_indices(options['hide_observations'])
+    if 'hide_observations' in options
+    else base['hide_observations'],
+    domain_randomization=given('domain_randomization', False),
+    randomize_eval=given('randomize_eval', True),
+    network=network,
+    network_arguments=networks.arguments(
+      options, base, network, changes['network']
+    ),
+    ppo=_ppo_arguments(options, base, changes['ppo']),
+    stop_on_nan=given('stop_on_nan', True),
+  )
+  _check_randomization(options, config)
+  return config
+
+
+def _check_randomization(options: Mapping[str, Any], config: RunConfig) -> None:
+  if 'randomize_eval' in options and not config.domain_randomization:
+    raise UserError(
+      '--randomize_eval has no meaning without --domain_randomization.'
+    )
+  if config.hidden and config.domain_randomization:
+    raise UserError(
+      '--hide_observations and --domain_randomization exclude each other:'
+      " Playground's randomization steps the bare environment, in which nothing"
+      ' is hidden.'
+    )
+
+
+def network_factory(config: RunConfig) -> Callable[..., Any]:
+  """Returns the network factory of a run."""
+  return networks.factory(config.network, config.network_arguments)
+
+
+def plan(arguments: Mapping[str, Any]) -> Schedule:
+  """Checks the arguments of `train`; an error out of it is then our fault.
+
+  Args:
+    arguments: keyword arguments of `train`.
+
+  Returns:
+    How many steps will be taken.
+
+  Raises:
+    UserError: if they do not fit together or do not fit the environment.
+  """
+  bound = inspect.signature(ppo.train).bind(**arguments)
+  bound.apply_defaults()
+  env = arguments['environment']
+  keys = jax.random.split(jax.random.PRNGKey(0), 2)
+  state = jax.eval_shape(jax.vmap(env.reset), keys)
+  shapes = jax.tree.map(lambda x: x.shape[1:], state.obs)
+  try:
+    check_spaces(env, state, rows=2)
+    schedule = Schedule.of(
+      TrainConfig.from_arguments(bound.arguments, jax.device_count()),
+      jax.device_count(),
+    )
+  except ValueError as e:
+    raise UserError(str(e)) from e
+  try:
+    arguments['network_factory'](shapes, env.action_size)
+  except (TypeError, ValueError) as e:  # of a network of the user's own, too
+    raise UserError(f'The network cannot be made: {e}') from e
+  return schedule

@@ -1,0 +1,154 @@
+"""Playground's environments: their names, configurations, and making them."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import subprocess
+from typing import Any
+
+from ml_collections import config_dict
+import mujoco_playground
+from mujoco_playground import registry
+from mujoco_playground.config import dm_control_suite_params
+from mujoco_playground.config import locomotion_params
+from mujoco_playground.config import manipulation_params
+
+from .errors import UserError
+from .errors import nearest
+from .hiding import HideObservations
+
+# The order in which Playground's registry looks for a name.
+_SUITES: tuple[tuple[Any, Any], ...] = (
+  (mujoco_playground.manipulation, manipulation_params),
+  (mujoco_playground.locomotion, locomotion_params),
+  (mujoco_playground.dm_control_suite, dm_control_suite_params),
+)
+
+
+def registered_names() -> list[str]:
+  """Returns every environment that is registered now."""
+  return [name for suite, _ in _SUITES for name in suite.ALL_ENVS]
+
+
+def _suite(env_name: str) -> tuple[Any, Any]:
+  for suite, params in _SUITES:
+    if env_name in suite.ALL_ENVS:
+      return suite, params
+  raise UserError(
+    f'There is no environment {env_name!r}.'
+    f' {nearest(env_name, registered_names())}'
+  )
+
+
+def default_config(env_name: str) -> config_dict.ConfigDict:
+  """Returns an environment's configuration before any change.
+
+  Raises:
+    UserError: if there is no such environment.
+  """
+  return _suite(env_name)[0].get_default_config(env_name)
+
+
+def _leaf_names(config: config_dict.ConfigDict, prefix: str = '') -> list[str]:
+  names: list[str] = []
+  for key, value in config.items():
+    if isinstance(value, config_dict.ConfigDict):
+      names += _leaf_names(value, f'{prefix}{key}.')
+    else:
+      names.append(f'{prefix}{key}')
+  return names
+
+
+def config_of(
+  env_name: str, overrides: Mapping[str, Any]
+) -> config_dict.ConfigDict:
+  """Returns an environment's whole configuration.
+
+  Args:
+    env_name: of MuJoCo Playground.
+    overrides: by dotted name.
+
+  Raises:
+    UserError: for a name or a value that the environment does not have.
+  """
+  config = default_config(env_name)
+  names = _leaf_names(config)
+  for name, value in overrides.items():
+    if name not in names:
+      raise UserError(
+        f'The configuration of {env_name} has no entry {name!r}.'
+        f' {nearest(name, names)}'
+      )
+    old: Any = config
+    for key in name.split('.'):
+      old = old[key]
+    if isinstance(old, tuple) and isinstance(value, list):
+      value = tuple(value)  # JSON has only lists
+    try:
+      config.update_from_flattened_dict({name: value})
+    except TypeError:
+      raise UserError(
+        f'The entry {name!r} of the configuration of {env_name} must be a'
+        f' {type(old).__name__}, as {old!r}; got {value!r}.'
+      ) from None
+  return config
+
+
+def ppo_config(env_name: str) -> dict[str, Any]:
+  """Returns Playground's tuned PPO configuration as a dict.
+
+  Raises:
+    UserError: if there is no such environment, or no configuration for it.
+  """
+  _, params = _suite(env_name)
+  try:
+    return params.brax_ppo_config(env_name).to_dict()
+  except ValueError:
+    raise UserError(
+      f'Playground has no PPO configuration for {env_name}.'
+    ) from None
+
+
+def load(
+  env_name: str, config: config_dict.ConfigDict, hidden: Sequence[int] = ()
+) -> Any:
+  """Makes one environment.
+
+  Args:
+    env_name: registered with Playground.
+    config: all of its configuration; it is copied.
+    hidden: entries of the observation to leave out.
+
+  Raises:
+    UserError: if it cannot be made, or nothing would move in it.
+  """
+  try:
+    env = registry.load(env_name, config.copy_and_resolve_references())
+    moves = env.sim_dt > 0 and env.n_substeps > 0
+  except (subprocess.CalledProcessError, OSError) as e:
+    raise UserError(
+      f'The models that {env_name} needs could not be read or downloaded ({e}).'
+    ) from e
+  except (TypeError, ValueError, NotImplementedError) as e:
+    raise UserError(
+      f'{env_name} cannot be made with this configuration: {e}'
+    ) from e
+  if not moves:
+    raise UserError(
+      f'Nothing would move with ctrl_dt = {env.dt} s and sim_dt = {env.sim_dt}'
+      ' s; a control step must be at least one simulation step.'
+    )
+  return HideObservations(env, hidden) if hidden else env
+
+
+def domain_randomizer(env_name: str) -> Any:
+  """Returns an environment's domain randomizer.
+
+  Raises:
+    UserError: if it has none.
+  """
+  randomizer = registry.get_domain_randomizer(env_name)
+  if randomizer is None:
+    raise UserError(
+      f'{env_name} has no domain randomizer; leave --domain_randomization out.'
+    )
+  return randomizer

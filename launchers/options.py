@@ -1,0 +1,201 @@
+"""The command line. Its names are those of Playground's training script.
+
+Flags live in a registry of their own, not in absl's global one: importing the
+launcher defines nothing, and `parse` can be called any number of times.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+from .errors import UserError
+from .networks import KINDS
+
+PROGRAM = 'brax-nnx-train'
+
+_USAGE = f"""{PROGRAM}: train a policy with memory by PPO.
+
+Without --env_name a tuned preset runs: an LSTM on CartpoleBalance with its two
+velocities hidden, in minutes on a CPU. With --env_name=X the configuration that
+MuJoCo Playground tuned for X holds, also for X = CartpoleBalance, and the
+network is an MLP unless --network says otherwise. With --config=<folder of a
+run> that run's holds. A flag changes what it names and nothing else. Results go
+to <logdir>/<name>/.
+
+Several processes, each with its own devices, train one policy if each is
+started with --coordinator_address, --num_processes and --process_id, or with
+--distributed=auto. Sizes such as --num_envs are those of all together.
+"""
+
+_STRINGS = {
+  'config': 'Configuration of a former run to start from: its folder, or the'
+  ' config.json in it.',
+  'env_name': 'Environment of MuJoCo Playground. Naming one, CartpoleBalance'
+  " too, selects Playground's tuned configuration instead of the preset.",
+  'playground_config_overrides': 'Changes of the environment configuration, as'
+  ' a JSON object: \'{"ctrl_dt": 0.02, "reward_config.scales.alive": 1.0}\'.',
+  'policy_obs_key': 'Entry of a dict observation that the policy reads.',
+  'value_obs_key': 'Entry of a dict observation that the value function reads.',
+  'hide_observations': 'Entries of a flat observation to hide: indices and'
+  ' half-open ranges, as in 0,3:5. Empty hides nothing.',
+  'logdir': "Folder that runs are written to; by default 'runs'.",
+  'suffix': 'End of the name of the run.',
+  'network': f'Kind of policy and value function: {", ".join(KINDS)};'
+  ' or one of your own, package.module:function, where the function is'
+  ' build(observation_size, action_size, rngs) or a network factory.',
+  'resume': 'Run to go on with: its folder, or one that runs are in, for the'
+  ' newest of them. Without a value, the newest in --logdir.',
+  'load_checkpoint_path': 'Checkpoint, or run, that a new run has its first'
+  ' parameters from.',
+  'coordinator_address': 'Host and port where the processes meet: those of'
+  ' process 0, as in 10.0.0.1:8476.',
+}
+
+_ENUMS = {
+  'impl': (
+    ('jax', 'warp'),
+    'Physics implementation. By default jax where jax has no GPU, and what the'
+    ' environment names elsewhere.',
+  ),
+  'distributed': (
+    ('auto',),
+    'Be one of several processes, as Slurm, Open MPI, Kubernetes or Cloud TPU'
+    ' says.',
+  ),
+}
+
+_REPEATED = {
+  'set': 'Change of one entry: ppo.<parameter of train>=..., env.<entry of the'
+  ' environment configuration>=..., or network.<argument of its factory>=...;'
+  ' network.hidden=128 sets all sizes. May be given many times.',
+}
+
+# Name: (lowest value, help).
+_INTEGERS = {
+  'seed': (0, 'Of all randomness; by default 0.'),
+  'num_timesteps': (1, 'Env steps to train for, rounded up to whole epochs.'),
+  'num_evals': (1, 'Evaluations, one before training included.'),
+  'num_resets_per_eval': (
+    0,
+    'Resets of all environments between two evaluations.',
+  ),
+  'episode_length': (1, 'Env steps after which an episode is cut off.'),
+  'action_repeat': (1, 'Env steps per action.'),
+  'unroll_length': (1, 'Actions in a segment that is learned from.'),
+  'num_minibatches': (1, 'Minibatches of a training step.'),
+  'num_updates_per_batch': (1, 'Times each minibatch is learned from.'),
+  'num_envs': (1, 'Environments stepped in parallel.'),
+  'num_eval_envs': (1, 'Episodes of an evaluation.'),
+  'batch_size': (1, 'Segments of a minibatch.'),
+  'memory_size': (1, 'Units of the memory, in policy and value function each.'),
+  'training_metrics_steps': (
+    1,
+    'Env steps between reports of --log_training_metrics.',
+  ),
+  'num_processes': (1, 'Processes that train together.'),
+  'process_id': (0, 'Number of this one, from 0; process 0 reports and saves.'),
+}
+
+_FLOATS = {
+  'discounting': 'Discount factor of rewards, per action.',
+  'gae_lambda': 'Of the advantage estimate.',
+  'learning_rate': 'Of Adam.',
+  'entropy_cost': 'Weight of the entropy bonus.',
+  'max_grad_norm': 'Gradients are scaled down to this norm.',
+  'clipping_epsilon': 'Of the likelihood ratio.',
+  'reward_scaling': 'Factor on rewards in the loss.',
+}
+
+_BOOLEANS = {
+  'normalize_observations': "Standardise observations with Brax's running"
+  ' statistics.',
+  'normalize_inputs': 'Standardise observations with statistics embedded in the'
+  ' network, which replay exactly.',
+  'domain_randomization': "Use the environment's domain randomizer.",
+  'randomize_eval': 'Use it in evaluations too; on by default, as in Brax.',
+  'deterministic_eval': 'Evaluate the mode of the policy.',
+  'run_evals': 'Evaluate at all; if not, only training metrics are written.',
+  'log_training_metrics': 'Report episodes of training, too.',
+  'export': 'Write the policy for deployment, too: exported/ in the folder of'
+  ' the run.',
+  'stop_on_nan': 'Stop when an observation, a reward, a loss or a parameter is'
+  ' not finite; on by default.',
+}
+
+_LISTS = {
+  'policy_hidden_layer_sizes': 'Layers of the policy; an LSTM or GRU comes on'
+  ' top, after the first.',
+  'value_hidden_layer_sizes': 'Likewise of the value function.',
+}
+
+
+def _define() -> flags.FlagValues:
+  """Returns the flags, all without a value."""
+  values = flags.FlagValues()
+  kwargs: dict[str, Any] = {'flag_values': values, 'module_name': 'Flags'}
+  flags.DEFINE_boolean('help', None, 'Show this text.', **kwargs)
+  for name, text in _STRINGS.items():
+    flags.DEFINE_string(name, None, text, **kwargs)
+  for name, text in _REPEATED.items():
+    flags.DEFINE_multi_string(name, None, text, **kwargs)
+  for name, (choices, text) in _ENUMS.items():
+    flags.DEFINE_enum(name, None, choices, text, **kwargs)
+  for name, (low, text) in _INTEGERS.items():
+    flags.DEFINE_integer(name, None, text, lower_bound=low, **kwargs)
+  for name, text in _FLOATS.items():
+    flags.DEFINE_float(name, None, text, lower_bound=0.0, **kwargs)
+  for name, text in _BOOLEANS.items():
+    flags.DEFINE_boolean(name, None, text, **kwargs)
+  for name, text in _LISTS.items():
+    flags.DEFINE_list(name, None, text, **kwargs)
+  return values
+
+
+def help_text() -> str:
+  """Returns what --help shows."""
+  return _USAGE + _define().get_help()
+
+
+def _sizes(name: str, items: Sequence[str]) -> tuple[int, ...]:
+  """Reads layer sizes."""
+  if not all(item.strip().isdecimal() and int(item) > 0 for item in items):
+    raise UserError(
+      f'--{name}={",".join(items)} must be positive whole numbers with commas'
+      ' between them, as in 64,64.'
+    )
+  return tuple(int(item) for item in items)
+
+
+def parse(arguments: Sequence[str]) -> dict[str, Any]:
+  """Reads a command line.
+
+  Args:
+    arguments: of the program, its name left out.
+
+  Returns:
+    The flags that were given, by name; layer sizes as tuples of ints.
+
+  Raises:
+    UserError: for a flag or a value that does not exist.
+  """
+  values = _define()
+  # A flag of a string needs a value, and this one has a natural one.
+  arguments = ['--resume=' if a == '--resume' else a for a in arguments]
+  try:
+    rest = values([PROGRAM, *arguments])[1:]
+  except flags.Error as e:
+    text = ' '.join(str(e).split()).removesuffix(' ?').rstrip('.?')
+    raise UserError(f'{text}. See {PROGRAM} --help.') from None
+  if rest:
+    raise UserError(
+      f'{rest[0]!r} is not a flag; flags look like --num_envs=128.'
+    )
+  given = {
+    name: value
+    for name, value in values.flag_values_dict().items()
+    if value is not None
+  }
+  for name in _LISTS.keys() & given.keys():
+    given[name] = _sizes(name, given[name])
+  return given

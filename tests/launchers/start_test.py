@@ -1,0 +1,99 @@
+"""Starting with packages that are missing or too old."""
+
+import ast
+import importlib.metadata
+import pathlib
+import sys
+import tomllib
+
+import pytest
+
+from launchers import start
+from tests import source_tree
+
+_REQUIRES = ['jax>=0.10', 'flax>=0.12.7', 'brax >= 0.14.2', 'x; extra == "dev"']
+_INSTALLED = {'jax': '0.12.0.1', 'flax': '0.13.0rc1', 'brax': '0.14.2'}
+
+
+def _missing(**installed):
+  """What is missing if these versions are installed, `None` for none."""
+
+  def version(name):
+    found = (_INSTALLED | installed)[name]
+    if found is None:
+      raise importlib.metadata.PackageNotFoundError(name)
+    return found
+
+  return start.what_is_missing(lambda name: _REQUIRES, version)
+
+
+@pytest.mark.parametrize(
+  'installed',
+  [{}, {'jax': '0.10'}, {'jax': '0.10.0'}, {'jax': '1'}, {'flax': '0.12.10'}],
+)
+def test_versions_from_the_lowest_up_are_taken(installed):
+  assert _missing(**installed) is None
+
+
+@pytest.mark.parametrize(
+  ('name', 'version'),
+  [
+    ('jax', '0.9.2'),
+    ('jax', '0.4.38.dev20250101'),
+    ('flax', '0.12.6'),
+    ('flax', '0.12'),
+    ('brax', '0.2'),
+  ],
+)
+def test_an_old_version_is_named_with_the_lowest(name, version):
+  text = _missing(**{name: version})
+  assert text is not None
+  assert f'{name} {version} is too old' in text
+  (needed,) = (r for r in _REQUIRES if r.startswith(name))
+  assert f"pip install '{needed}'" in text
+
+
+def test_all_that_is_wrong_is_one_line():
+  text = _missing(jax='0.9', flax=None)
+  assert text == (
+    'jax 0.9 is too old, flax is not installed; pip install'
+    " 'jax>=0.10' 'flax>=0.12.7' puts it right."
+  )
+
+
+def test_a_package_that_is_not_installed_says_nothing():
+  def requires(name):
+    raise importlib.metadata.PackageNotFoundError(name)
+
+  assert start.what_is_missing(requires) is None
+
+
+def test_what_is_installed_here_is_new_enough():
+  assert start.what_is_missing() is None
+
+
+@pytest.mark.parametrize('program', ['train', 'benchmark'])
+def test_a_program_ends_with_the_sentence(monkeypatch, program):
+  monkeypatch.setattr(start, 'what_is_missing', lambda: 'jax 0.9 is too old.')
+  with pytest.raises(SystemExit) as ended:
+    getattr(start, program)()
+  assert ended.value.code == f'brax-nnx-{program}: jax 0.9 is too old.'
+
+
+def test_nothing_else_is_imported_first():
+  names = {
+    name.split('.')[0]
+    for name in source_tree.imported_modules('launchers/start.py')
+  }
+  assert names <= sys.stdlib_module_names
+  package = source_tree.parse('launchers/__init__.py')
+  assert [type(node) for node in package.body] == [ast.Expr]
+
+
+def test_the_console_scripts_start_here():
+  text = pathlib.Path(source_tree.ROOT, 'pyproject.toml').read_text()
+  for name, target in tomllib.loads(text)['project']['scripts'].items():
+    module, _, function = target.partition(':')
+    assert module == 'brax_nnx_launchers.start'
+    assert name == f'brax-nnx-{function}'
+    assert callable(getattr(start, function))

@@ -1,0 +1,237 @@
+"""The program as users meet it, with training replaced."""
+
+import json
+
+from brax.envs.base import State
+import jax.numpy as jnp
+import pytest
+
+from brax_nnx_plugin.ppo import guards
+from brax_nnx_plugin.ppo.types import TrainingDiverged
+from launchers import configs
+from launchers import train_ppo
+from launchers.errors import UserError
+
+
+def _main(*arguments):
+  return train_ppo.main(['brax-nnx-train', *arguments])
+
+
+_MISTAKES = [
+  ('--env_name=walkerwalk', ["'walkerwalk'", 'WalkerWalk']),
+  ('--env_name=CartPole', ["'CartPole'", 'Cartpole']),
+  ('--network=ltsm', ['ltsm', 'lstm']),
+  ('--network=nowhere:build', ['--network=', 'nowhere', 'cannot be imported']),
+  ('--network=json:dumps', ['cannot be made', 'dumps() takes']),
+  ('--impl=wrap', ['wrap', 'warp']),
+  ('--num_env=4', ['num_env', 'num_envs']),
+  ('--num_envs=four', ['four', 'int']),
+  ('--num_envs=0', ['num_envs=0', 'positive']),
+  ('--num_timesteps=0', ['num_timesteps=0', 'positive']),
+  ('--policy_hidden_layer_sizes=a', ['policy_hidden_layer_sizes=a']),
+  ('extra', ["'extra'", 'not a flag']),
+  ('--playground_config_overrides={ctrl_dt: 1}', ['is not JSON']),
+  ('--playground_config_overrides=[1]', ['JSON object', '[1]']),
+  (
+    '--playground_config_overrides={"control_dt": 1}',
+    ["'control_dt'", 'ctrl_dt'],
+  ),
+  (
+    '--playground_config_overrides={"vision_config": {"world": 1}}',
+    ["'vision_config.world'", 'vision_config.nworld'],
+  ),
+  (
+    '--playground_config_overrides={"ctrl_dt": "fast"}',
+    ["'ctrl_dt'", 'float', "'fast'"],
+  ),
+  ('--playground_config_overrides={"ctrl_dt": null}', ['cannot be made']),
+  ('--playground_config_overrides={"ctrl_dt": 0.001}', ['Nothing would move']),
+  (
+    '--impl=warp --playground_config_overrides={"impl":"jax"}',
+    ['--impl=warp', 'contradicts'],
+  ),
+  ('--hide_observations=x', ["'x'", '3:5']),
+  ('--hide_observations=7', ['Observation 7', 'from 0 to 4']),
+  ('--hide_observations=0:5', ['All 5 observations']),
+  ('--network=mlp --memory_size=8', ['--memory_size', '--network=mlp']),
+  ('--domain_randomization', ['hide_observations', 'domain_randomization']),
+  (
+    '--domain_randomization --hide_observations=',
+    ['CartpoleBalance has no domain randomizer'],
+  ),
+  ('--batch_size=65', ['batch_size = 64', 'num_envs = 128']),
+  ('--num_envs=127 --batch_size=127', ['num_envs = 127', 'devices']),
+  ('--episode_length=10 --action_repeat=3', ['multiple of action_repeat']),
+  ('--discounting=1.5', ['discounting', '1.5']),
+  ('--suffix=a/b', ['--suffix=a/b']),
+  ('--set=ppo.lambda=0.9', ['ppo.lambda', 'gae_lambda']),
+  ('--config=nowhere', ['--config=nowhere', 'No such file']),
+]
+
+
+@pytest.mark.parametrize(('arguments', 'words'), _MISTAKES)
+def test_a_mistake_is_one_line_before_anything_compiles(
+  tmp_path, capsys, fake_train, arguments, words
+):
+  def train(*args, **kwargs):
+    raise AssertionError('training began')
+
+  fake_train(train)
+  arguments = (
+    [arguments]
+    if arguments.startswith('--playground')
+    else arguments.split(' ')
+  )
+  assert _main(f'--logdir={tmp_path}/runs', *arguments) == 2
+  captured = capsys.readouterr()
+  (line,) = captured.err.splitlines()
+  assert line.startswith('brax-nnx-train: ')
+  for word in words:
+    assert word in line
+  assert captured.out == ''
+  assert not (tmp_path / 'runs').exists()
+
+
+@pytest.mark.parametrize('logdir', ['file', 'file/below'])
+def test_a_log_folder_that_cannot_be_made_is_told(
+  tmp_path, capsys, fake_train, logdir
+):
+  fake_train(lambda *args, **kwargs: pytest.fail('training began'))
+  (tmp_path / 'file').write_text('kept')
+  assert _main(f'--logdir={tmp_path / logdir}') == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert '--logdir=' in line
+  assert 'cannot be made' in line
+  assert (tmp_path / 'file').read_text() == 'kept'
+
+
+class _DictEnvironment:
+  action_size = 1
+
+  def reset(self, rng):
+    del rng
+    obs = {'state': jnp.zeros(3), 'privileged_state': jnp.zeros(5)}
+    return State(None, obs, jnp.zeros(()), jnp.zeros(()))
+
+
+@pytest.mark.parametrize('name', ['policy_obs_key', 'value_obs_key'])
+@pytest.mark.parametrize('network', ['mlp', 'lstm'])
+def test_an_observation_key_that_is_missing_is_told(name, network):
+  arguments = {
+    'environment': _DictEnvironment(),
+    'num_timesteps': 1,
+    'episode_length': 10,
+    'num_envs': 2,
+  }
+
+  def plan(key):
+    config = configs.resolve({'network': network, name: key}, False)
+    factory = configs.network_factory(config)
+    return configs.plan(arguments | {'network_factory': factory})
+
+  plan('privileged_state')
+  with pytest.raises(UserError, match="no observation 'privileged'"):
+    plan('privileged')
+
+
+def test_an_interrupt_is_one_line_and_keeps_the_folder(
+  tmp_path, capsys, fake_train
+):
+  def train(*args, **kwargs):
+    raise KeyboardInterrupt
+
+  fake_train(train)
+  assert _main(f'--logdir={tmp_path}') == 130
+  lines = capsys.readouterr().err.splitlines()
+  assert lines[-1].startswith('brax-nnx-train: interrupted')
+  assert 'Traceback' not in '\n'.join(lines)
+  (folder,) = tmp_path.iterdir()
+  assert (folder / 'config.json').exists()
+
+
+def test_a_run_that_diverges_is_one_line_and_keeps_its_folder(
+  tmp_path, capsys, fake_train
+):
+  def train(*args, **kwargs):
+    kwargs['progress_fn'](100, {'eval/episode_reward': 1.0})
+    raise TrainingDiverged('training/v_loss', 160, ())
+
+  fake_train(train)
+  assert _main(f'--logdir={tmp_path}') == 1
+  captured = capsys.readouterr()
+  last = captured.err.splitlines()[-1]
+  assert last.startswith('brax-nnx-train: training/v_loss is not finite')
+  assert '160 env steps' in last
+  assert 'Traceback' not in captured.err
+  assert 'Done' not in captured.out
+  (folder,) = tmp_path.iterdir()
+  assert (folder / 'reward.png').exists()
+  assert (folder / 'metrics.jsonl').read_text().count('\n') == 1
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'stops'),
+  [((), True), (('--stop_on_nan',), True), (('--nostop_on_nan',), False)],
+)
+def test_numbers_that_are_not_finite_may_be_allowed(
+  tmp_path, fake_train, arguments, stops
+):
+  seen = []
+
+  def train(*args, **kwargs):
+    seen.append(guards.active())
+    return 'make_policy', 'params', {}
+
+  fake_train(train)
+  assert _main(f'--logdir={tmp_path}', *arguments) == 0
+  assert seen == [stops]
+  assert guards.active()
+  (folder,) = tmp_path.iterdir()
+  config = json.loads((folder / 'config.json').read_text())
+  assert config['stop_on_nan'] is stops
+
+
+def test_a_fault_of_the_program_keeps_its_traceback(tmp_path, fake_train):
+  def train(*args, **kwargs):
+    raise ValueError('shapes do not match')
+
+  fake_train(train)
+  with pytest.raises(ValueError, match='shapes do not match'):
+    _main(f'--logdir={tmp_path}')
+
+
+def test_help_is_shown_and_is_no_mistake(capsys):
+  assert _main('--help') == 0
+  assert '--num_envs' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('reward', [None, 12.5])
+def test_results_are_named_at_the_end(tmp_path, capsys, fake_train, reward):
+  calls = []
+
+  def train(*args, **kwargs):
+    calls.append(kwargs)
+    metrics = {} if reward is None else {'eval/episode_reward': reward}
+    kwargs['progress_fn'](100, metrics)
+    return 'make_policy', 'params', metrics
+
+  fake_train(train)
+  assert _main(f'--logdir={tmp_path}', '--suffix=mine', '--seed=4') == 0
+  (folder,) = tmp_path.iterdir()
+  assert folder.name.endswith('-mine')
+  captured = capsys.readouterr()
+  assert 'Compiling' in captured.err.splitlines()[0]
+  assert '100 of ' in captured.err
+  for name in ('config.json', 'metrics.jsonl', 'checkpoints'):
+    assert str(folder / name) in captured.out
+  assert (str(folder / 'reward.png') in captured.out) == (reward is not None)
+  assert ('12.5' in captured.out) == (reward is not None)
+  assert f'load_policy({str(folder)!r})' in captured.out
+
+  (arguments,) = calls
+  assert arguments['seed'] == 4
+  assert arguments['save_checkpoint_path'] == str(folder / 'checkpoints')
+  assert arguments['environment'].observation_size == 3
+  assert arguments['eval_env'].observation_size == 3
+  assert arguments['num_envs'] == 128
+  assert json.loads((folder / 'config.json').read_text())['seed'] == 4

@@ -1,0 +1,143 @@
+"""What the README shows works."""
+
+import inspect
+import json
+import re
+import shlex
+import types
+from typing import Any
+
+from flax import nnx
+import jax
+import jax.numpy as jnp
+from mujoco_playground import registry
+import numpy as np
+import pytest
+
+from brax_nnx_plugin import networks
+from brax_nnx_plugin.ppo import checkpoint
+from brax_nnx_plugin.ppo import networks as ppo_networks
+from brax_nnx_plugin.ppo import numpy_policy
+from brax_nnx_plugin.ppo import train as ppo
+from launchers import benchmark
+from launchers import configs
+from launchers import description
+from launchers import options
+from tests import saved_policies
+from tests import small_runs
+from tests import source_tree
+
+README = (source_tree.ROOT / 'README.md').read_text()
+
+
+def blocks(language):
+  return re.findall(rf'```{language}\n(.*?)```', README, re.DOTALL)
+
+
+def commands(program):
+  lines = [
+    line.split(' # ')[0].strip()
+    for block in blocks('sh')
+    for line in block.splitlines()
+  ]
+  commands = [part for line in lines for part in line.split(' && ')]
+  return [c for c in commands if c and program in c.split()[0]]
+
+
+def _python_block(text: str) -> str:
+  (block,) = [b for b in blocks('python') if text in b]
+  return block
+
+
+@pytest.mark.parametrize('command', commands('brax-nnx-train'))
+def test_training_commands_are_understood(command, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / 'runs' / 'NAME').mkdir(parents=True)
+  described = description.describe(configs.resolve({}, has_gpu=False))
+  (tmp_path / 'runs' / 'NAME' / 'config.json').write_text(json.dumps(described))
+  parsed = options.parse(shlex.split(command)[1:])
+  if not parsed.get('help'):
+    config = configs.resolve(parsed, has_gpu=False)
+    assert config.network == parsed.get('network', config.network)
+
+
+@pytest.mark.parametrize('command', commands('brax-nnx-benchmark'))
+def test_benchmark_commands_are_understood(command):
+  names = re.findall(r'--(\w+)=', command)
+  assert all(f"'{name}'" in inspect.getsource(benchmark) for name in names)
+
+
+def test_there_are_commands_to_test():
+  assert commands('brax-nnx-train')
+  assert commands('brax-nnx-benchmark')
+
+
+def test_own_network_can_be_built_and_acts():
+  scope: dict[str, Any] = {'ppo_networks': ppo_networks}
+  exec(_python_block('def build('), scope)  # noqa: S102
+  networks = scope['network_factory']((3,), 2)
+  variables = networks.functions.init(jax.random.key(0), jax.random.key(1))
+  make_policy = ppo_networks.make_inference_fn(networks)
+  policy = make_policy((None, *variables.inference_params()))
+  scope = {
+    'make_policy': lambda params, deterministic: policy,
+    'params': None,
+    'observation': jnp.ones((8, 3)),
+    'key': jax.random.key(0),
+    'done': jnp.zeros(8),
+  }
+  exec(_python_block('policy.initial_state(batch'), scope)  # noqa: S102
+  assert scope['action'].shape == (8, 2)
+
+
+def test_a_policy_is_played_and_exported(tmp_path, monkeypatch):
+  size, factory = (2,), small_runs.small_lstm
+  networks = factory(size, 1)
+  params = saved_policies.measured_params(networks, size)
+  config = checkpoint.network_config(
+    factory, size, 1, False, std_eps=0.0, mode='welford'
+  )
+  checkpoint.save(tmp_path / 'runs' / 'NAME' / 'checkpoints', 7, params, config)
+  monkeypatch.chdir(tmp_path)
+  env: Any = small_runs.PointEnv()
+  env.render = len
+  scope: dict[str, Any] = {
+    'env': env,
+    'policy': checkpoint.load_policy('runs/NAME'),
+    'key': jax.random.key(0),
+    'observation': jnp.ones(2),
+  }
+  exec(_python_block('playing.rollout'), scope)  # noqa: S102
+  assert scope['frames'] == 500
+  robot = numpy_policy.load('exported')
+  action, _ = robot.step(np.ones(2, np.float32), robot.initial_state())
+  # The block has taken the same step, by JAX.
+  np.testing.assert_allclose(action, scope['action'], atol=1e-6)
+
+
+def test_a_layer_of_ones_own_keeps_the_laws():
+  scope: dict[str, Any] = {}
+  exec(_python_block('class LeakyIntegrator'), scope)  # noqa: S102
+  with pytest.raises(AssertionError, match='reset'):
+    scope['LeakyIntegrator'].reset_state = lambda self, state: state
+    scope['check_module'](lambda rngs: scope['LeakyIntegrator'](3, rngs), 3)
+
+
+def test_a_graph_is_drawn_and_looked_into(capsys):
+  scope: dict[str, Any] = {'nnx': nnx, 'jnp': jnp, 'LSTM': networks.LSTM}
+  exec(_python_block('def make_graph('), scope)  # noqa: S102
+  assert 'digraph' in capsys.readouterr().out
+  exec(_python_block('extract_activations'), scope)  # noqa: S102
+  assert scope['activations']['cortex'].shape == (1, 32)
+
+
+def test_the_call_of_train_has_arguments_that_train_takes(monkeypatch):
+  calls = []
+  monkeypatch.setattr(
+    ppo, 'train', lambda **kwargs: calls.append(kwargs) or (None,) * 3
+  )
+  monkeypatch.setattr(registry, 'load', lambda name: types.SimpleNamespace())
+  exec(_python_block('make_recurrent_ppo_networks'), {})  # noqa: S102
+  monkeypatch.undo()
+  bound = inspect.signature(ppo.train).bind(**calls[0])
+  assert 'network_factory' in bound.arguments
