@@ -38,7 +38,7 @@ def _describe(array: np.ndarray) -> dict[str, Any]:
   return {
     'shape': list(array.shape),
     'dtype': str(array.dtype),
-    'crc32': zlib.crc32(memoryview(data)),
+    'crc32': zlib.crc32(data.data),
   }
 
 
