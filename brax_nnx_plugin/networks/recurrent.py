@@ -13,6 +13,7 @@ from flax import nnx
 import jax
 import jax.numpy as jnp
 
+from brax_nnx_plugin.networks import lstm_sequence
 from brax_nnx_plugin.networks.types import StatefulModule
 from brax_nnx_plugin.networks.types import StatefulModuleOutput
 
@@ -97,6 +98,48 @@ class LSTM(StatefulModule):
     _check_rows(self, state[1], x)
     next_state, output = self.cell(state, x)
     return StatefulModuleOutput(next_state, output, jnp.array(0.0), {}, None)
+
+  def _weights(self, *arrays: jax.Array) -> lstm_sequence.Weights | None:
+    """Returns the weights if a step is the plain one, in one precision.
+
+    Args:
+      *arrays: of the carry, `[B, H]`, and the input.
+    """
+    cell: Any = self.cell
+    own = type(self)  # which may step or reset in a way of its own
+    if (
+      own.__call__ is not LSTM.__call__
+      or own.reset_rows is not StatefulModule.reset_rows
+      or arrays[0].ndim != 2
+    ):
+      return None
+    if (
+      type(cell) is not nnx.OptimizedLSTMCell
+      or cell.gate_fn is not nnx.sigmoid
+      or cell.activation_fn is not nnx.tanh
+      or any(type(d) is not nnx.Linear for d in (cell.dense_i, cell.dense_h))
+    ):
+      return None
+    weights = lstm_sequence.Weights(
+      cell.dense_i.kernel[...],
+      cell.dense_h.kernel[...],
+      cell.dense_h.bias[...],
+    )
+    dtypes = {a.dtype for a in (*weights, *arrays)} | {
+      jnp.dtype(cell.dtype or weights.input.dtype)
+    }
+    return weights if len(dtypes) == 1 else None
+
+  def unroll(self, state, x, is_first, rollout_extras=None):
+    """Runs a sequence; the plain cell with a backward pass of its own."""
+    _check_rows(self, state[1], x[0])
+    weights = self._weights(*state, x)
+    if weights is None:
+      return super().unroll(state, x, is_first, rollout_extras)
+    state, output = lstm_sequence.run(
+      weights, state, self.reset_state(state), x, is_first.astype(bool)
+    )
+    return StatefulModuleOutput(state, output, jnp.array(0.0), {}, None)
 
   def initialize_state(self, batch_size: int) -> tuple[jax.Array, jax.Array]:
     zeros = jnp.zeros((batch_size, self.hidden_features))
