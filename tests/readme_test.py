@@ -90,6 +90,17 @@ def test_own_network_can_be_built_and_acts():
   assert scope['action'].shape == (8, 2)
 
 
+def test_a_network_of_nnx_ppo_is_built_by_its_names():
+  scope: dict[str, Any] = {'ppo_networks': ppo_networks}
+  exec(_python_block('def build_actor_critic('), scope)  # noqa: S102
+  networks = scope['network_factory']((3,), 2)
+  variables = networks.functions.init(jax.random.key(0), jax.random.key(1))
+  make_policy = ppo_networks.make_inference_fn(networks)
+  policy = make_policy((None, *variables.inference_params()))
+  action, _ = policy(jnp.ones((8, 3)), jax.random.key(2))
+  assert action.shape == (8, 2)
+
+
 def test_a_policy_is_played_and_exported(tmp_path, monkeypatch):
   size, factory = (2,), small_runs.small_lstm
   networks = factory(size, 1)
