@@ -1,6 +1,7 @@
-"""Two CPU devices for every test, so that device code is exercised."""
+"""Two CPU devices for every test, and programs compiled quickly and once."""
 
 import os
+import tempfile
 
 import pytest
 
@@ -13,15 +14,34 @@ if 'xla_force_host_platform_device_count' not in os.environ.get(
     + ' --xla_force_host_platform_device_count=2'
   )
 
+# Workers of one run find the same folder here.
+_CACHE = 'BRAX_NNX_PLUGIN_TEST_CACHE'
+
+
+def pytest_configure(config):
+  """Lets all processes of a run share what they compile."""
+  if _CACHE not in os.environ:
+    folder = tempfile.TemporaryDirectory(prefix='compiled-')
+    config.add_cleanup(folder.cleanup)
+    os.environ[_CACHE] = folder.name
+  import jax  # after the flags above
+
+  if not jax.config.jax_compilation_cache_dir:
+    jax.config.update('jax_compilation_cache_dir', os.environ[_CACHE])
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
+
 
 @pytest.fixture(scope='module', autouse=True)
-def forget_programs():
+def forget_programs(request):
   """Drops compiled programs after each file of tests.
 
   Each one is mapped into memory, and a process may have only so many mappings:
-  beyond them the compiler crashes.
+  beyond them the compiler crashes. Most programs of tests run for less time
+  than optimizing them takes.
   """
   import jax  # after the flags above
 
+  optimized = request.node.get_closest_marker('optimized') is not None
+  jax.config.update('jax_disable_most_optimizations', not optimized)
   yield
   jax.clear_caches()

@@ -13,6 +13,8 @@ from brax_nnx_plugin.ppo import train as ppo_train
 from tests import parity_envs
 from tests import small_runs
 
+pytestmark = pytest.mark.optimized
+
 _ASYMMETRIC = functools.partial(
   small_runs.small_mlp, value_obs_key='privileged_state'
 )
