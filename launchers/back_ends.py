@@ -68,6 +68,9 @@ class Wanted:
         raise UserError(f'--{flag} has no meaning without --use_wandb.')
 
 
+NOTHING = Wanted()
+
+
 @dataclasses.dataclass(frozen=True)
 class Past:
   """What was reported before a run goes on.
@@ -132,19 +135,20 @@ class TensorBoard:
     self._folder = folder
     self._config = config
     self._past = past
-    self._files = 0
+    self._begun = False
     self._writer: Any = None
 
   def _open(self) -> None:
     from tensorboardX import event_file_writer
 
-    goes_on = any(self._folder.glob('events.out.tfevents.*'))
-    self._files += 1
+    files = len(list(self._folder.glob('events.out.tfevents.*')))
+    # The number makes names differ that are of the same second.
     self._writer = event_file_writer.EventsWriter(
-      str(self._folder / 'events'), f'.{os.getpid()}.{self._files}'
+      str(self._folder / 'events'), f'.{files}'
     )
-    if self._files == 1:
-      self._begin(goes_on)
+    if not self._begun:
+      self._begin(goes_on=files > 0)
+      self._begun = True
 
   def _begin(self, goes_on: bool) -> None:
     from tensorboardX import summary

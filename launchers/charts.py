@@ -58,6 +58,12 @@ class Curve:
       self.label, Series(self.series.steps[chosen], values[chosen]), spread
     )
 
+  def edges(self) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the lower and the upper edge, `[n]` each."""
+    values = self.series.values
+    spread = 0.0 if self.spread is None else np.nan_to_num(self.spread)
+    return values - spread, values + spread
+
 
 @dataclasses.dataclass(frozen=True)
 class _Area:
@@ -197,14 +203,7 @@ def chart(
   if not any(len(curve.series.finite) for curve in drawn):
     return '<p class="empty">No finite value was reported.</p>'
   y_axis = value_axis(
-    np.concatenate(
-      [
-        curve.series.values + sign * spread
-        for curve in drawn
-        for spread in [0.0 if curve.spread is None else curve.spread]
-        for sign in (-1, 1)
-      ]
-    ),
+    np.concatenate([edge for curve in drawn for edge in curve.edges()]),
     count=height // 50,
   )
   widest = max([len(label) for _, label in y_axis.ticks], default=0)

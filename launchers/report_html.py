@@ -120,9 +120,9 @@ def _metric_table(history: History) -> Iterator[str]:
     series = history.series(name)
     assert series is not None
     finite = series.finite
-    ends = [
-      number(fn(finite)) if len(finite) else '' for fn in (np.min, np.max)
-    ]
+    ends = ('', '')
+    if len(finite):
+      ends = number(finite.min()), number(finite.max())
     cells = ''.join(
       f'<td class="number">{_e(text)}</td>'
       for text in (number(series.values[-1]), *ends)

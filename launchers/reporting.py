@@ -40,7 +40,7 @@ EXPORTED_NAME = 'exported'
 # Seconds without a new picture, for each second that was spent on one.
 _REST = 20
 
-# What is said when something fails: failure and consequence, and perhaps that it
+# What is said when something fails: failure, consequence, and perhaps that it
 # works again.
 _NO_CONFIG = f'{CONFIG_NAME} could not be written', 'it will be tried again'
 _NO_METRICS = (
@@ -123,7 +123,7 @@ class Reporter:
     stream: TextIO,
     begin: int = 0,
     config: Mapping[str, Any] | None = None,
-    wanted: back_ends.Wanted = back_ends.Wanted(),
+    wanted: back_ends.Wanted = back_ends.NOTHING,
   ):
     """Starts to report, or goes on to.
 

@@ -180,11 +180,8 @@ def test_nothing_that_a_user_names_is_markup():
   )
   assert evil.count('script') == plain.count('script')
   assert evil.count('img') == 0
-  assert not any(
-    name.startswith('on')
-    for _, attributes in evil.elements
-    for name in attributes
-  )
+  names = {name for _, attributes in evil.elements for name in attributes}
+  assert not any(name.startswith('on') for name in names)
   assert evil.texts.count(_EVIL) >= 4
 
 
