@@ -70,13 +70,13 @@ def _spacing(span: float, count: int) -> float:
   """Returns a round distance that fits about `count` times."""
   rough = span / max(count, 1)
   unit = 10.0 ** math.floor(math.log10(rough))
-  return unit * next(f for f in (1, 2, 5, 10) if f * unit >= rough * 0.999)
+  return unit * next(f for f in (1, 2, 5, 10) if f * unit >= rough * 0.6)
 
 
 def _multiples(low: float, high: float, spacing: float) -> np.ndarray:
   """Returns the multiples of `spacing` from `low` to `high`."""
   first, last = np.ceil(low / spacing - 1e-9), np.floor(high / spacing + 1e-9)
-  return np.arange(first, last + 1) * spacing
+  return np.arange(first, last + 1) * spacing + 0.0  # no -0
 
 
 def _names(ticks: np.ndarray, spacing: float) -> list[str]:
@@ -130,16 +130,14 @@ def _logarithmic(low: float, high: float, count: int) -> Axis:
 
 
 def step_axis(steps: np.ndarray, count: int) -> Axis:
-  """Makes the axis of env steps.
+  """Makes the axis of env steps, from 0, so that charts can be compared.
 
   Args:
     steps: that it must show; at least one.
     count: of ticks, about.
   """
-  low, high = float(steps.min()), float(steps.max())
-  if low == high:
-    low, high = low - 1, high + 1
-    return Axis(low, high, [(low + 1, steps_in_words(low + 1))])
-  spacing = max(_spacing(high - low, count), 1.0)
-  ticks = _multiples(low, high, spacing)
-  return Axis(low, high, [(tick, steps_in_words(tick)) for tick in ticks])
+  high = float(steps.max())
+  if high == 0:
+    return Axis(-1.0, 1.0, [(0.0, '0')])
+  ticks = _multiples(0.0, high, max(_spacing(high, count), 1.0))
+  return Axis(0.0, high, [(tick, steps_in_words(tick)) for tick in ticks])

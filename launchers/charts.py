@@ -28,7 +28,7 @@ _LIMIT = 600
 _DOTTED = 60
 
 # Pixels around the area of a plot; what labels on the left need is added.
-_TOP, _RIGHT, _BOTTOM, _LEFT = 22, 14, 36, 12
+_TOP, _RIGHT, _BOTTOM, _LEFT = 14, 14, 36, 12
 _CHARACTER = 6.4
 
 
@@ -37,7 +37,7 @@ class Curve:
   """A line of a chart.
 
   Attributes:
-    label: of the legend.
+    label: for a legend, which the page writes.
     series: what it shows.
     spread: half the height of the band around it, `[n]`; `None` for no band.
   """
@@ -83,11 +83,9 @@ class _Area:
     return self.bottom - self.y_axis.place(values) * (self.bottom - self.top)
 
 
-def _text(
-  x: float, y: float, text: str, anchor: str = 'start', kind: str = 'tick'
-) -> str:
+def _text(x: float, y: float, text: str, anchor: str = 'start') -> str:
   return (
-    f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">'
+    f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">'
     f'{html.escape(text)}</text>'
   )
 
@@ -136,12 +134,13 @@ def _dot(
 def _line(curve: Curve, area: _Area, colour: int) -> Iterator[str]:
   values = curve.series.values
   x, y = area.x(curve.series.steps), area.y(values)
+  width = 1.8 if len(values) < _LIMIT / 3 else 1.0
   for run in _runs(values):
     alone = run.stop - run.start == 1
     if not alone:
       yield (
         f'<polyline fill="none" stroke="var(--line-{colour})"'
-        f' stroke-width="1.8" stroke-linejoin="round"'
+        f' stroke-width="{width}" stroke-linejoin="round"'
         f' points="{_points(x[run], y[run])}"/>'
       )
     if alone or len(values) <= _DOTTED:
@@ -149,7 +148,7 @@ def _line(curve: Curve, area: _Area, colour: int) -> Iterator[str]:
         yield _dot(curve, i, x, y, colour)
 
 
-def _grid(area: _Area, unit: str) -> Iterator[str]:
+def _grid(area: _Area) -> Iterator[str]:
   for value, label in area.y_axis.ticks:
     y = float(area.y(np.array(value)))
     yield (
@@ -167,32 +166,16 @@ def _grid(area: _Area, unit: str) -> Iterator[str]:
   yield _text(
     (area.left + area.right) / 2, area.bottom + 31, 'env steps', 'middle'
   )
-  log = ', logarithmic' if area.y_axis.logarithmic else ''
-  yield _text(_LEFT, 12, f'{unit}{log}')
+  if area.y_axis.logarithmic:
+    yield _text(_LEFT, _TOP - 2, 'logarithmic')
 
 
-def _legend(curves: Sequence[Curve], right: float) -> Iterator[str]:
-  """Names the curves in a row that ends at the right edge."""
-  x = right
-  for colour, curve in reversed(list(enumerate(curves))):
-    yield _text(x, 12, curve.label, 'end', 'legend')
-    x -= len(curve.label) * _CHARACTER + 6
-    yield (
-      f'<line stroke="var(--line-{colour % COLOURS})" stroke-width="3"'
-      f' x1="{x - 14:.1f}" x2="{x:.1f}" y1="8" y2="8"/>'
-    )
-    x -= 26
-
-
-def chart(
-  curves: Sequence[Curve], title: str, unit: str, width: int, height: int
-) -> str:
+def chart(curves: Sequence[Curve], title: str, width: int, height: int) -> str:
   """Draws curves over env steps.
 
   Args:
     curves: at least one.
     title: what a reader of the screen is told.
-    unit: of the values.
     width: in pixels at full size; it may be shown smaller.
     height: likewise.
 
@@ -204,7 +187,7 @@ def chart(
     return '<p class="empty">No finite value was reported.</p>'
   y_axis = value_axis(
     np.concatenate([edge for curve in drawn for edge in curve.edges()]),
-    count=height // 50,
+    count=height // 45,
   )
   widest = max([len(label) for _, label in y_axis.ticks], default=0)
   left = _LEFT + 4 + _CHARACTER * widest
@@ -214,12 +197,10 @@ def chart(
     width - _RIGHT,
     _TOP,
     height - _BOTTOM,
-    step_axis(all_steps, count=width // 110),
+    step_axis(all_steps, count=width // 90),
     y_axis,
   )
-  parts = list(_grid(area, unit))
-  if len(drawn) > 1:
-    parts += _legend(drawn, area.right)
+  parts = list(_grid(area))
   for i, curve in enumerate(drawn):
     if curve.spread is not None:
       parts += _band(curve, area, i % COLOURS)

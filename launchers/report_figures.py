@@ -15,7 +15,7 @@ from .reward_picture import REWARDS
 _OPEN = 12
 
 _SMALL = 400, 230
-_WIDE = 1120, 340
+_WIDE = 840, 300
 
 # Title, unit, and where the values are: of the last epoch, or of the newest
 # gradient steps if training is reported too.
@@ -24,7 +24,7 @@ _LEARNING = (
   ('Value loss', '', 'v_loss'),
   ('Entropy loss', '', 'entropy_loss'),
   ('Total loss', '', 'total_loss'),
-  ('KL divergence from the acting policy', 'nats', 'kl_mean'),
+  ('KL divergence', 'nats, from the acting policy', 'kl_mean'),
   ('Throughput of training', 'env steps/s', 'sps'),
   ('Carry drift', 'mean |replayed − recorded|', 'carry_drift'),
 )
@@ -32,9 +32,7 @@ _LEARNING = (
 
 def _figure(title: str, unit: str, curves: list[Curve], wide: bool) -> str:
   """Returns a chart with its title and newest values."""
-  draw: Callable[..., str] = lambda size: charts.chart(
-    curves, title, unit, *size
-  )
+  draw: Callable[..., str] = lambda size: charts.chart(curves, title, *size)
   drawing = draw(_SMALL)
   if wide:
     drawing = (
@@ -44,7 +42,19 @@ def _figure(title: str, unit: str, curves: list[Curve], wide: bool) -> str:
   last = number(curves[0].series.values[-1])
   return (
     f'<figure><figcaption>{html.escape(title)}<span>{html.escape(last)}</span></figcaption>'
-    f'{drawing}</figure>'
+    f'<p class="unit">{html.escape(unit)}{_legend(curves)}</p>{drawing}'
+    '</figure>'
+  )
+
+
+def _legend(curves: list[Curve]) -> str:
+  """Names the curves, if there are several."""
+  if len(curves) < 2:
+    return ''
+  return ''.join(
+    f'<span style="--mark: var(--line-{i % charts.COLOURS})">'
+    f'{html.escape(curve.label)}</span>'
+    for i, curve in enumerate(curves)
   )
 
 

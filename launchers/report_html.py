@@ -41,6 +41,15 @@ _STATUS = {
 }
 
 
+_PARTS = {
+  'environment': 'Environment',
+  'network': 'Network',
+  'ppo': 'PPO',
+  'rest': 'Seed and other settings',
+  'versions': 'Versions',
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Run:
   """What a report says, apart from metrics.
@@ -94,7 +103,7 @@ def _cards(history: History, run: Run) -> Iterator[tuple[str, str, str]]:
     speeds = history.series(name)
     if speeds is not None and len(speeds.finite):
       speed = float(speeds.finite[-1])
-      yield 'Throughput', number(speed), 'env steps/s, of the last epoch'
+      yield 'Throughput', number(speed), 'env steps/s of training'
       break
   yield 'Time', duration(history.seconds), _time_left(history, run)
 
@@ -140,7 +149,7 @@ def _leaves(tree: Any, prefix: str = '') -> Iterator[tuple[str, str]]:
   else:
     if isinstance(tree, list | tuple):
       tree = ', '.join(map(str, tree))
-    yield prefix, '' if tree is None else str(tree)
+    yield prefix, '–' if tree is None else str(tree)
 
 
 def _configuration(config: Mapping[str, Any]) -> Iterator[str]:
@@ -148,14 +157,15 @@ def _configuration(config: Mapping[str, Any]) -> Iterator[str]:
   parts = {k: v for k, v in config.items() if isinstance(v, Mapping)}
   rest = {k: v for k, v in config.items() if k not in parts}
   if rest:
-    parts['run'] = rest
+    parts['rest'] = rest
   for part, tree in parts.items():
     rows = ''.join(
       f'<tr><td>{_e(name)}</td><td class="value">{_e(value)}</td></tr>'
       for name, value in _leaves(tree)
     )
     yield (
-      f'<details class="card asked"><summary>{_e(part.capitalize())}</summary>'
+      f'<details class="card asked"><summary>'
+      f'{_e(_PARTS.get(part, part))}</summary>'
       f'<div class="scroll"><table>{rows}</table></div></details>'
     )
 

@@ -51,10 +51,16 @@ figcaption span { font-weight: 400; color: var(--muted); white-space: nowrap;
 svg { display: block; width: 100%; height: auto; }
 svg text { font-size: 11.5px; font-family: inherit; fill: var(--muted);
   font-variant-numeric: tabular-nums; }
-svg text.legend { fill: var(--text); }
+.unit { margin: 0; padding: 0 4px; min-height: 20px; font-size: 13px;
+  line-height: 20px; color: var(--muted);
+  display: flex; flex-wrap: wrap; gap: 0 16px; }
+.unit span { color: var(--text); white-space: nowrap; }
+.unit span::before { content: ""; display: inline-block; width: 16px;
+  height: 3px; margin-right: 6px; vertical-align: middle;
+  background: var(--mark); }
 svg.spark { width: 110px; height: 24px; }
 .narrow { display: none; }
-@media (max-width: 640px) {
+@media (max-width: 680px) {
   body { padding: 16px 12px 40px; }
   .wide { display: none; } .narrow { display: block; }
   .numbers { grid-template-columns: 1fr 1fr; gap: 8px; }
@@ -69,6 +75,7 @@ th, td { padding: 3px 18px 3px 0; border-top: 1px solid var(--grid);
   vertical-align: middle; }
 td.number, th.number { text-align: right; white-space: nowrap;
   font-variant-numeric: tabular-nums; }
+td:first-child { width: 1%; padding-right: 32px; }
 td.value { overflow-wrap: anywhere; }
 pre { background: var(--code); border-radius: 8px; padding: 10px 14px;
   margin: 4px 0 12px; overflow-x: auto; font-size: 13.5px; }

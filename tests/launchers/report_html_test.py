@@ -54,6 +54,9 @@ def _page(lines, **changes):
 def test_the_headline_is_that_of_the_lines():
   page = _page([_line(0), _line(400_000), _line(300_000)])
   text = page.text()
+  assert (
+    'sum over the steps of an episode; band: ± 1 standard deviation' in text
+  )
   for part in ('400k', 'of 1M (40 %)', '500', '± 25', '0:01:20', '5,000'):
     assert part in text
   # 80 s for 400k of 1M env steps.
@@ -75,7 +78,7 @@ _EXPECTED = {
   'Policy loss',
   'Value loss',
   'Entropy loss',
-  'KL divergence from the acting policy',
+  'KL divergence',
   'Throughput of training',
 }
 
@@ -99,6 +102,13 @@ def test_metrics_of_training_alone_are_shown():
   page = _page(lines)
   assert {*page.texts} >= {'Reward of an episode', 'Policy loss', 'x', '13'}
   assert page.texts.count('x') == 1
+
+
+def test_two_sources_of_rewards_are_told_apart():
+  training = {'env_steps': 5, 'seconds': 1.0, 'episode/sum_reward': 3.0}
+  texts = _page([_line(0), training, _line(20)]).texts
+  assert {'evaluation', 'training'} <= {*texts}
+  assert 'evaluation' not in _page([_line(0), _line(20)]).texts
 
 
 @pytest.mark.parametrize('count', [0, 1, 2, 5])
