@@ -22,6 +22,8 @@ _PACKAGES = {
   'use_wandb': ('wandb', 'wandb'),
 }
 
+_EVENTS = 'events.out.tfevents.*'
+
 # Keeps which run of Weights & Biases a folder belongs to.
 WANDB_NAME = 'wandb.json'
 
@@ -135,26 +137,27 @@ class TensorBoard:
     self._folder = folder
     self._config = config
     self._past = past
+    self._goes_on = any(folder.glob(_EVENTS))
     self._begun = False
     self._writer: Any = None
 
   def _open(self) -> None:
     from tensorboardX import event_file_writer
 
-    files = len(list(self._folder.glob('events.out.tfevents.*')))
+    files = len(list(self._folder.glob(_EVENTS)))
     # The number makes names differ that are of the same second.
     self._writer = event_file_writer.EventsWriter(
       str(self._folder / 'events'), f'.{files}'
     )
     if not self._begun:
-      self._begin(goes_on=files > 0)
+      self._begin()
       self._begun = True
 
-  def _begin(self, goes_on: bool) -> None:
+  def _begin(self) -> None:
     from tensorboardX import summary
     from tensorboardX.proto import event_pb2
 
-    if goes_on:
+    if self._goes_on:
       log: Any = event_pb2.SessionLog  # pyright: ignore
       self._add(self._past.begin, session_log=log(status=log.START))
     else:
@@ -186,7 +189,7 @@ class TensorBoard:
       if self._writer is None:
         self._open()
       self._add_line(line)
-      self._writer.flush()
+      self._writer.flush()  # pyright: ignore
     except Exception:
       # Nothing can be read behind half an event; the next one begins a file.
       self._writer = None

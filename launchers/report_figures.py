@@ -73,9 +73,11 @@ def _measured(
     series = history.series(mean)
     if series is None:
       continue
-    spread = history.series(std) if std else None
-    fits = spread is not None and len(spread.steps) == len(series.steps)
-    curves.append(Curve(label, series, spread.values if fits else None))
+    found = history.series(std) if std else None
+    spread = None
+    if found is not None and len(found.steps) == len(series.steps):
+      spread = found.values
+    curves.append(Curve(label, series, spread))
   return curves
 
 

@@ -197,17 +197,21 @@ def train(
       )
       reporting.write_json(folder / reporting.CONFIG_NAME, text)
   arguments['save_checkpoint_path'] = str(folder / reporting.CHECKPOINTS_NAME)
-  if not is_main():
+  with processes.together():
+    reporter = None
+    if is_main():
+      telling.announce(config, folder, schedule.total_env_steps)
+      begin = 0
+      if session.resume is not None and arguments['restore_checkpoint_path']:
+        begin = int(arguments['restore_checkpoint_path'].name)
+      title = f'{config.env_name}, {config.network}'
+      total = schedule.total_env_steps
+      reporter = reporting.Reporter(
+        folder, total, title, sys.stderr, begin, text, session.back_ends
+      )
+  if reporter is None:
     return *_call_train(config, session, **arguments), None
-  telling.announce(config, folder, schedule.total_env_steps)
-  begin = 0
-  if session.resume is not None and arguments['restore_checkpoint_path']:
-    begin = int(arguments['restore_checkpoint_path'].name)
-  title = f'{config.env_name}, {config.network}'
-  total = schedule.total_env_steps
-  with reporting.Reporter(
-    folder, total, title, sys.stderr, begin, text, session.back_ends
-  ) as reporter:
+  with reporter:
     policy = _call_train(config, session, **arguments, progress_fn=reporter)
   if session.export:
     telling.export_policy(config, folder, arguments['environment'])

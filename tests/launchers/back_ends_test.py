@@ -162,7 +162,7 @@ def test_tensorboard_gets_the_past_of_a_run_that_had_none(tmp_path):
 
 
 def test_tensorboard_goes_on_behind_half_an_event(tmp_path, monkeypatch):
-  (writer,) = back_ends.start(_TB, tmp_path, _CONFIG, Past())
+  writer = back_ends.TensorBoard(tmp_path, _CONFIG, Past())
   writer.write(_line(0, a=1.0))
 
   def fail():

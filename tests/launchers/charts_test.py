@@ -91,7 +91,9 @@ def test_any_values_stay_on_the_paper(values, has_spread):
   assert not re.search(r'[^a-z](nan|inf)[^a-z]', text)
   svg = ElementTree.fromstring(text)
   places = [_points(e) for e in (*svg.iter('polyline'), *svg.iter('polygon'))]
-  dots = [[float(e.get('cx')), float(e.get('cy'))] for e in svg.iter('circle')]
+  dots = [
+    [float(e.attrib[c]) for c in ('cx', 'cy')] for e in svg.iter('circle')
+  ]
   for x, y in np.concatenate([*places, np.reshape(dots, (-1, 2))]):
     assert 0 <= x <= 400
     assert 0 <= y <= 230

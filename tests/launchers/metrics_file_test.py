@@ -2,6 +2,7 @@
 
 import errno
 import json
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -55,7 +56,8 @@ def test_what_a_full_disk_refused_is_written_later(tmp_path, room):
   path = tmp_path / 'metrics.jsonl'
   file = metrics_file.MetricsFile(path, [{'env_steps': 0}])
   file.flush()
-  disk = file._file = _SmallDisk(file._file)
+  disk: Any = _SmallDisk(file._file)
+  file._file = disk
   disk.room = room
   with pytest.raises(OSError, match='No space left'):
     for step in range(1, 9):
