@@ -140,18 +140,20 @@ class TensorBoard:
     self._goes_on = any(folder.glob(_EVENTS))
     self._begun = False
     self._writer: Any = None
+    # The present file, if nothing was written to it yet.
+    self._unread: set[pathlib.Path] = set()
 
   def _open(self) -> None:
     from tensorboardX import event_file_writer
 
-    files = len(list(self._folder.glob(_EVENTS)))
+    before = {*self._folder.glob(_EVENTS)}
     # The number makes names differ that are of the same second.
     self._writer = event_file_writer.EventsWriter(
-      str(self._folder / 'events'), f'.{files}'
+      str(self._folder / 'events'), f'.{len(before)}'
     )
+    self._unread = {*self._folder.glob(_EVENTS)} - before
     if not self._begun:
       self._begin()
-      self._begun = True
 
   def _begin(self) -> None:
     from tensorboardX import summary
@@ -190,9 +192,12 @@ class TensorBoard:
         self._open()
       self._add_line(line)
       self._writer.flush()  # pyright: ignore
+      self._begun, self._unread = True, set()
     except Exception:
       # Nothing can be read behind half an event; the next one begins a file.
       self._writer = None
+      for file in self._unread:
+        file.unlink(missing_ok=True)
       raise
 
   def close(self, succeeded: bool) -> None:

@@ -28,8 +28,8 @@ _LIMIT = 600
 _DOTTED = 60
 
 # Pixels around the area of a plot; what labels on the left need is added.
-_TOP, _RIGHT, _BOTTOM, _LEFT = 14, 14, 36, 12
-_CHARACTER = 6.4
+_TOP, _RIGHT, _BOTTOM, _LEFT = 14, 16, 38, 10
+_CHARACTER = 7.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 import io
 import json
 import math
-import os
 import pathlib
 from typing import Any
 
 import numpy as np
+
+from .replacing import replacing
 
 # A report as a line has it: 'env_steps', 'seconds', and the metrics.
 Line = Mapping[str, Any]
@@ -75,10 +76,9 @@ class MetricsFile:
       OSError: if that is not possible; it will be tried again.
     """
     if self._file is None:
-      # Replaced as a whole, lest a crash now loses all of it.
-      partial = self._path.with_name(self._path.name + '.partial')
-      partial.write_bytes(self._unwritten)
-      os.replace(partial, self._path)
+      # A crash now must not lose what was there.
+      with replacing(self._path) as partial:
+        partial.write_bytes(self._unwritten)
       # Without a buffer it is known what has been written to a full disk.
       self._file = self._path.open('ab', buffering=0)
       self._unwritten = b''

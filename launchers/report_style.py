@@ -49,7 +49,7 @@ figcaption { display: flex; justify-content: space-between; gap: 12px;
 figcaption span { font-weight: 400; color: var(--muted); white-space: nowrap;
   font-variant-numeric: tabular-nums; }
 svg { display: block; width: 100%; height: auto; }
-svg text { font-size: 11.5px; font-family: inherit; fill: var(--muted);
+svg text { font-size: 12.5px; font-family: inherit; fill: var(--muted);
   font-variant-numeric: tabular-nums; }
 .unit { margin: 0; padding: 0 4px; min-height: 20px; font-size: 13px;
   line-height: 20px; color: var(--muted);

@@ -24,6 +24,7 @@ from .history import History
 from .metrics_file import Line
 from .metrics_file import MetricsFile
 from .metrics_file import scalars
+from .replacing import replacing
 from .reward_picture import REWARDS
 from .reward_picture import Point
 from .reward_picture import draw
@@ -84,16 +85,10 @@ def make_folder(logdir: str, env_name: str, suffix: str | None) -> pathlib.Path:
   raise UserError(f'--logdir={logdir} has too many runs called {name}.')
 
 
-def _write(path: pathlib.Path, text: str) -> None:
-  """Replaces a file as a whole, so that nobody ever reads half of it."""
-  partial = path.with_name(path.name + '.partial')
-  partial.write_text(text, encoding='utf-8')
-  os.replace(partial, path)
-
-
 def write_json(path: pathlib.Path, tree: Any) -> None:
   """Writes a file of readable JSON, as a whole or not at all."""
-  _write(path, json.dumps(tree, indent=2) + '\n')
+  with replacing(path) as partial:
+    partial.write_text(json.dumps(tree, indent=2) + '\n')
 
 
 def _past(folder: pathlib.Path, begin: int) -> back_ends.Past:
@@ -225,7 +220,9 @@ class Reporter:
   def _write_report(self) -> None:
     now = datetime.datetime.now().strftime('%Y-%m-%d %H:%M')
     run = dataclasses.replace(self._run, time=now)
-    _write(self._folder / REPORT_NAME, report_html.render(self._history, run))
+    with replacing(self._folder / REPORT_NAME) as partial:
+      page = report_html.render(self._history, run)
+      partial.write_text(page, encoding='utf-8')
 
   def last_reward(self) -> str:
     """Returns the newest reward in words; nothing if there is none."""

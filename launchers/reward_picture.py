@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 import math
-import os
 import pathlib
 from typing import Any
 
@@ -10,6 +9,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 import numpy as np
+
+from .replacing import replacing
 
 # Where a mean reward and its standard deviation are found, best first.
 REWARDS = {
@@ -73,6 +74,5 @@ def draw(
   axes.xaxis.set_major_formatter(EngFormatter())
   axes.grid(alpha=0.3)
   axes.legend()
-  partial = path.with_name(path.name + '.partial')
-  figure.savefig(partial, format='png')
-  os.replace(partial, path)
+  with replacing(path) as partial:
+    figure.savefig(partial, format='png')

@@ -7,6 +7,7 @@ import types
 from typing import Any
 
 import pytest
+from tensorboardX import event_file_writer
 from tensorboardX.proto import event_pb2
 
 from launchers import back_ends
@@ -176,6 +177,25 @@ def test_tensorboard_goes_on_behind_half_an_event(tmp_path, monkeypatch):
   files = sorted(tmp_path.iterdir())
   assert len(files) == 2
   assert [e.step for e in _events(files[1])][-1] == 40
+
+
+def test_tensorboard_leaves_no_files_that_say_nothing(tmp_path, monkeypatch):
+  writer = back_ends.TensorBoard(tmp_path, _CONFIG, Past())
+  real = event_file_writer.EventsWriter.flush
+
+  def fail(self):
+    raise OSError('No space left on device')
+
+  monkeypatch.setattr(event_file_writer.EventsWriter, 'flush', fail)
+  for steps in (0, 20):
+    with pytest.raises(OSError, match='No space left'):
+      writer.write(_line(steps, a=1.0))
+    assert not list(tmp_path.iterdir())
+  monkeypatch.setattr(event_file_writer.EventsWriter, 'flush', real)
+  writer.write(_line(40, a=3.0))
+  writer.close(True)
+  assert _shown(tmp_path) == [(40, 'a', 3.0)]
+  assert len(_texts(tmp_path)) == 1
 
 
 def test_weights_and_biases_gets_every_report(tmp_path, wandb):
