@@ -28,7 +28,7 @@ _LIMIT = 600
 _DOTTED = 60
 
 # Pixels around the area of a plot; what labels on the left need is added.
-_TOP, _RIGHT, _BOTTOM, _LEFT = 14, 16, 38, 10
+_TOP, _RIGHT, _BOTTOM, _LEFT = 14, 24, 38, 10
 _CHARACTER = 7.0
 
 

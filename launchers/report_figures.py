@@ -15,7 +15,7 @@ from .reward_picture import REWARDS
 _OPEN = 12
 
 _SMALL = 400, 230
-_WIDE = 840, 300
+_WIDE = 940, 310
 
 # Title, unit, and where the values are: of the last epoch, or of the newest
 # gradient steps if training is reported too.

@@ -48,7 +48,7 @@ figcaption { display: flex; justify-content: space-between; gap: 12px;
   font-weight: 600; padding: 0 4px 4px; overflow-wrap: anywhere; }
 figcaption span { font-weight: 400; color: var(--muted); white-space: nowrap;
   font-variant-numeric: tabular-nums; }
-svg { display: block; width: 100%; height: auto; }
+svg { display: block; width: 100%; height: auto; overflow: visible; }
 svg text { font-size: 12.5px; font-family: inherit; fill: var(--muted);
   font-variant-numeric: tabular-nums; }
 .unit { margin: 0; padding: 0 4px; min-height: 20px; font-size: 13px;

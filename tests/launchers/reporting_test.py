@@ -209,6 +209,7 @@ def test_how_a_run_ends_is_in_its_report(tmp_path, stream, error, status, note):
   assert note in page.text()
   reporter(20, _EVAL)  # a callback that comes late
   assert len(_lines(tmp_path)) == 1
+  assert 'WARNING' not in stream.getvalue()
 
 
 def test_frequent_reports_are_not_all_drawn(tmp_path, reporter, monkeypatch):
