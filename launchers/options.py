@@ -48,6 +48,9 @@ _STRINGS = {
   ' newest of them. Without a value, the newest in --logdir.',
   'load_checkpoint_path': 'Checkpoint, or run, that a new run has its first'
   ' parameters from.',
+  'wandb_project': 'Project in Weights & Biases; by default $WANDB_PROJECT, or'
+  ' brax-nnx-plugin.',
+  'wandb_entity': "User or team in Weights & Biases; by default one's own.",
   'coordinator_address': 'Host and port where the processes meet: those of'
   ' process 0, as in 10.0.0.1:8476.',
 }
@@ -119,6 +122,8 @@ _BOOLEANS = {
   'log_training_metrics': 'Report episodes of training, too.',
   'export': 'Write the policy for deployment, too: exported/ in the folder of'
   ' the run.',
+  'use_tb': 'Write metrics for TensorBoard, too, into the folder of the run.',
+  'use_wandb': 'Log to Weights & Biases, too; needs the package wandb.',
   'stop_on_nan': 'Stop when an observation, a reward, a loss or a parameter is'
   ' not finite; on by default.',
 }

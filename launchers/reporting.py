@@ -1,39 +1,56 @@
 """What a run leaves behind and shows: metrics, a picture, and progress."""
 
 from collections.abc import Mapping
+import contextlib
+import dataclasses
 import datetime
 import json
-import math
 import os
 import pathlib
-import shutil
 import threading
 import time
 from typing import Any
 from typing import TextIO
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
-import numpy as np
-import tqdm
+from brax_nnx_plugin.ppo import checkpoint
+from brax_nnx_plugin.ppo.types import TrainingDiverged
 
+from . import back_ends
+from . import metrics_file
+from . import progress
+from . import report_html
 from .errors import UserError
+from .history import History
+from .metrics_file import Line
+from .metrics_file import MetricsFile
+from .metrics_file import scalars
+from .replacing import replacing
+from .reward_picture import REWARDS
+from .reward_picture import Point
+from .reward_picture import draw
+from .reward_picture import reward_points
+from .tolerance import Tolerance
 
 CONFIG_NAME = 'config.json'
 METRICS_NAME = 'metrics.jsonl'
 PICTURE_NAME = 'reward.png'
+REPORT_NAME = 'report.html'
 CHECKPOINTS_NAME = 'checkpoints'
 EXPORTED_NAME = 'exported'
 
-# Where a mean reward and its standard deviation are found, best first.
-_REWARDS = {
-  'evaluation': ('eval/episode_reward', 'eval/episode_reward_std'),
-  'training': ('episode/sum_reward', None),
-}
+# Seconds without a new picture, for each second that was spent on one.
+_REST = 20
 
-# Env steps, mean, standard deviation.
-Point = tuple[int, float, float]
+# What is said when something fails: failure, consequence, and perhaps that it
+# works again.
+_NO_CONFIG = f'{CONFIG_NAME} could not be written', 'it will be tried again'
+_NO_METRICS = (
+  f'METRICS ARE NOT SAVED: {METRICS_NAME} could not be written',
+  'training goes on, and the metrics will be written as soon as that works',
+  f'{METRICS_NAME} is complete again.',
+)
+_LOST = 'its end is lost'
+_GOES_ON = 'training goes on without'
 
 
 def make_folder(logdir: str, env_name: str, suffix: str | None) -> pathlib.Path:
@@ -69,139 +86,25 @@ def make_folder(logdir: str, env_name: str, suffix: str | None) -> pathlib.Path:
 
 
 def write_json(path: pathlib.Path, tree: Any) -> None:
-  """Writes a file of readable JSON."""
-  path.write_text(json.dumps(tree, indent=2) + '\n')
+  """Writes a file of readable JSON, as a whole or not at all."""
+  with replacing(path) as partial:
+    partial.write_text(json.dumps(tree, indent=2) + '\n')
 
 
-def scalars(metrics: Mapping[str, Any]) -> dict[str, float | None]:
-  """Returns the metrics that are one number; `None` where it is not finite."""
-  numbers = {
-    name: float(np.asarray(value))
-    for name, value in metrics.items()
-    if np.ndim(value) == 0
-  }
-  return {
-    name: value if math.isfinite(value) else None
-    for name, value in numbers.items()
-  }
-
-
-def reward_points(
-  env_steps: int, metrics: Mapping[str, Any]
-) -> dict[str, Point]:
-  """Finds the rewards in metrics of any kind, by where they were measured."""
-  points: dict[str, Point] = {}
-  for source, (mean, std) in _REWARDS.items():
-    if metrics.get(mean) is not None:
-      spread = float(metrics.get(std, 0.0)) if std else 0.0
-      points[source] = env_steps, float(metrics[mean]), spread
-  return points
-
-
-def draw(
-  path: pathlib.Path, curves: Mapping[str, list[Point]], title: str
-) -> None:
-  """Draws reward over env steps, with a band of one standard deviation.
-
-  A viewer never sees half a picture: it is written aside and then renamed.
-
-  Args:
-    path: of the PNG file.
-    curves: points by the name of the curve.
-    title: above the axes.
-  """
-  figure = Figure(figsize=(7, 4.5), dpi=120, layout='constrained')
-  FigureCanvasAgg(figure)
-  axes: Any = figure.subplots()
-  for name, points in curves.items():
-    steps, mean, std = np.array(points).T
-    axes.plot(steps, mean, marker='o', markersize=3, label=name)
-    if std.any():
-      axes.fill_between(
-        steps,
-        mean - std,
-        mean + std,
-        alpha=0.2,
-        linewidth=0,
-        label=f'{name}, ± 1 standard deviation',
-      )
-  axes.set_title(title)
-  axes.set_xlabel('Training [env steps]')
-  axes.set_ylabel('Reward of an episode [sum over its steps]')
-  axes.xaxis.set_major_formatter(EngFormatter())
-  axes.grid(alpha=0.3)
-  axes.legend()
-  partial = path.with_name(path.name + '.partial')
-  figure.savefig(partial, format='png')
-  os.replace(partial, path)
-
-
-def _duration(seconds: float) -> str:
-  return str(datetime.timedelta(seconds=round(seconds)))
-
-
-class _Bar:
-  """Progress on a terminal."""
-
-  def __init__(self, total: int, stream: TextIO, begin: int):
-    # A terminal may report a size of 0, for which tqdm draws nothing.
-    size = shutil.get_terminal_size()
-    self._bar = tqdm.tqdm(
-      total=total,
-      initial=begin,
-      file=stream,
-      unit=' env steps',
-      unit_scale=True,
-      ncols=size.columns,
-      nrows=size.lines,
-    )
-
-  def update(self, env_steps: int, reward: str) -> None:
-    if reward:
-      self._bar.set_postfix_str(reward, refresh=False)
-    self._bar.update(env_steps - self._bar.n)
-    self._bar.refresh()
-
-  def close(self) -> None:
-    self._bar.close()
-
-
-class _Lines:
-  """Progress in a file or a pipe: the same, a line each time."""
-
-  def __init__(self, total: int, stream: TextIO, begin: int):
-    self._total = total
-    self._stream = stream
-    self._last = begin, time.monotonic()
-
-  def update(self, env_steps: int, reward: str) -> None:
-    steps, then = self._last
-    self._last = env_steps, time.monotonic()
-    parts = [f'{env_steps:,} of {self._total:,} env steps']
-    if env_steps > steps:
-      speed = (env_steps - steps) / max(self._last[1] - then, 1e-6)
-      left = max(self._total - env_steps, 0) / speed
-      parts += [f'{speed:,.0f} env steps/s', f'{_duration(left)} left']
-    print(', '.join(filter(None, [*parts, reward])), file=self._stream)
-    self._stream.flush()
-
-  def close(self) -> None:
-    pass
-
-
-def _lines_before(file: pathlib.Path, env_steps: int) -> list[dict[str, Any]]:
-  """Returns the lines of metrics before a step, whole ones only."""
-  found = []
-  for line in file.read_text().splitlines() if file.exists() else []:
-    try:
-      found.append(json.loads(line))
-    except json.JSONDecodeError:
-      break  # the run was killed while it wrote
-  return [line for line in found if line['env_steps'] < env_steps]
+def _past(folder: pathlib.Path, begin: int) -> back_ends.Past:
+  """Reads what was reported before a checkpoint, and since."""
+  lines = metrics_file.read(folder / METRICS_NAME)
+  return back_ends.Past(
+    [line for line in lines if line['env_steps'] < begin],
+    [line for line in lines if line['env_steps'] >= begin],
+    begin,
+  )
 
 
 class Reporter:
   """A progress callback of `train`; takes any metrics, on any thread.
+
+  Nothing that fails here ends training: it is told, and training goes on.
 
   Attributes:
     curves: the rewards so far, by where they were measured.
@@ -214,8 +117,13 @@ class Reporter:
     title: str,
     stream: TextIO,
     begin: int = 0,
+    config: Mapping[str, Any] | None = None,
+    wanted: back_ends.Wanted = back_ends.NOTHING,
   ):
     """Starts to report, or goes on to.
+
+    Of a run that goes on, no file changes before the first report: only then is
+    it sure that it does.
 
     Args:
       folder: of the run.
@@ -224,57 +132,147 @@ class Reporter:
       stream: for progress; a bar if it is a terminal.
       begin: env steps of the checkpoint that the run goes on from; what was
         reported from there on will be again.
+      config: the whole configuration; see `description.describe`.
+      wanted: where else metrics are to go.
+
+    Raises:
+      UserError: if the folder cannot be written to, or a back end not start.
     """
     self.curves: dict[str, list[Point]] = {}
     self._folder = folder
-    self._title = title
+    self._config = config
+    self._run = report_html.Run(title, str(folder), total, config or {})
     self._env_steps = begin
     # Training metrics come from a thread of the runtime.
     self._lock = threading.Lock()
-    before = _lines_before(folder / METRICS_NAME, begin)
-    seconds = before[-1]['seconds'] if before else 0.0
-    self._start = time.monotonic() - seconds
-    for line in before:
-      self._remember(line['env_steps'], line)
-    self._file = (folder / METRICS_NAME).open('w')
-    self._file.writelines(json.dumps(line) + '\n' for line in before)
-    self._file.flush()
-    kind = _Bar if stream.isatty() else _Lines
-    self._progress = kind(total, stream, begin)
+    self._next_drawing = 0.0
+    self._closed = False
+    past = _past(folder, begin)
+    # Of a run that goes on, nothing is sure before the first report.
+    self._reported = not past.kept and not past.dropped
+    self._history = History(past.kept)
+    self._start = time.monotonic() - self._history.seconds
+    for line in past.kept:
+      self._remember(line)
+    self._file = MetricsFile(folder / METRICS_NAME, past.kept)
+    try:
+      self._back_ends = back_ends.start(wanted, folder, config or {}, past)
+      if self._reported:
+        self._file.flush()
+        self._write_report()
+    except OSError as e:
+      raise UserError(
+        f'The folder {folder} cannot be written to ({e.strerror or e}).'
+      ) from e
+    self._progress = progress.make(total, stream, begin)
+    self._tolerate = Tolerance(self._progress.say).of
 
-  def _remember(self, env_steps: int, metrics: Mapping[str, Any]) -> bool:
-    """Adds to the curves; returns whether there was anything to add."""
-    points = reward_points(env_steps, metrics)
+  def _remember(self, line: Line) -> None:
+    points = reward_points(line['env_steps'], line)
     for source, point in points.items():
       self.curves.setdefault(source, []).append(point)
-    return bool(points)
 
   def __call__(self, env_steps: int, metrics: Mapping[str, Any]) -> None:
-    """Writes a line of metrics, redraws the picture, and shows progress."""
+    """Writes a line of metrics, redraws the pictures, and shows progress."""
     with self._lock:
+      if self._closed:
+        return
       line = {
         'env_steps': int(env_steps),
         'seconds': round(time.monotonic() - self._start, 3),
         **scalars(metrics),
       }
-      self._file.write(json.dumps(line) + '\n')
-      self._file.flush()
-      if self._remember(int(env_steps), metrics):
-        draw(self._folder / PICTURE_NAME, self.curves, self._title)
+      self._reported = True
+      self._keep(line)
+      self._history.add(line)
+      self._remember(line)
+      self._draw(at_once=any(name.startswith('eval/') for name in line))
       # Evaluations and training metrics may overtake each other.
       self._env_steps = max(self._env_steps, int(env_steps))
-      self._progress.update(self._env_steps, self.last_reward())
+      with contextlib.suppress(Exception):  # a terminal that was closed
+        self._progress.update(self._env_steps, self.last_reward())
+
+  def _keep(self, line: Line) -> None:
+    """Writes the line, and at first what the run now is."""
+    if self._config is not None:
+      with self._tolerate(*_NO_CONFIG):
+        write_json(self._folder / CONFIG_NAME, self._config)
+        self._config = None  # once is enough
+    with self._tolerate(*_NO_METRICS):
+      self._file.write(line)
+    for back_end in self._back_ends:
+      with self._tolerate(f'{back_end.name} failed', _GOES_ON):
+        back_end.write(line)
+
+  def _draw(self, at_once: bool) -> None:
+    """Redraws, but for frequent reports spends little of the time on it."""
+    begin = time.monotonic()
+    if not at_once and begin < self._next_drawing:
+      return
+    if self.curves:
+      with self._tolerate(f'{PICTURE_NAME} could not be drawn', _GOES_ON):
+        draw(self._folder / PICTURE_NAME, self.curves, self._run.title)
+    with self._tolerate(f'{REPORT_NAME} could not be written', _GOES_ON):
+      self._write_report()
+    end = time.monotonic()
+    self._next_drawing = end + _REST * (end - begin)
+
+  def _write_report(self) -> None:
+    now = datetime.datetime.now().strftime('%Y-%m-%d %H:%M')
+    run = dataclasses.replace(self._run, time=now)
+    with replacing(self._folder / REPORT_NAME) as partial:
+      page = report_html.render(self._history, run)
+      partial.write_text(page, encoding='utf-8')
 
   def last_reward(self) -> str:
     """Returns the newest reward in words; nothing if there is none."""
-    for source in _REWARDS:
+    for source in REWARDS:
       if self.curves.get(source):
         _, mean, std = self.curves[source][-1]
         spread = f' ± {std:.4g}' if std else ''
         return f'{source} reward {mean:.4g}{spread}'
     return ''
 
-  def close(self) -> None:
-    """Ends the reports."""
-    self._progress.close()
-    self._file.close()
+  def close(self, status: str = 'finished', note: str = '') -> None:
+    """Ends the reports.
+
+    Args:
+      status: how the run ended; see `report_html.Run`.
+      note: more on that, in a sentence.
+    """
+    with self._lock:
+      if self._closed:
+        return
+      self._closed = True
+      with contextlib.suppress(Exception):  # a terminal that was closed
+        self._progress.close()
+      if self._reported:
+        with self._tolerate(f'{METRICS_NAME} could not be completed', _LOST):
+          self._file.flush()
+        self._run = dataclasses.replace(self._run, status=status, note=note)
+        self._draw(at_once=True)
+      self._file.close()
+      for back_end in self._back_ends:
+        with self._tolerate(f'{back_end.name} did not end', _LOST):
+          back_end.close(status == 'finished')
+
+  def __enter__(self) -> 'Reporter':
+    return self
+
+  def __exit__(
+    self, kind: Any, error: BaseException | None, trace: Any
+  ) -> None:
+    self.close(*_ending(error))
+
+
+def _ending(error: BaseException | None) -> tuple[str, str]:
+  """Returns how a run ended, and more on that."""
+  if error is None:
+    return 'finished', ''
+  if isinstance(error, TrainingDiverged):
+    return 'diverged', str(error)
+  if isinstance(error, checkpoint.Preempted):
+    return 'stopped', f'Stopped after {error.env_steps:,} env steps.'
+  if isinstance(error, KeyboardInterrupt):
+    return 'stopped', 'Interrupted; it goes on from its newest checkpoint.'
+  return 'failed', str(error) or type(error).__name__

@@ -58,6 +58,7 @@ def conclude(config: RunConfig, folder: pathlib.Path, reward: str) -> None:
   print(f'  metrics        {folder / reporting.METRICS_NAME}')
   if picture.exists():
     print(f'  picture        {picture}')
+  print(f'  report         {folder / reporting.REPORT_NAME}')
   print(f'  checkpoints    {folder / reporting.CHECKPOINTS_NAME}')
   if (folder / reporting.EXPORTED_NAME).exists():
     print(f'  for a robot    {folder / reporting.EXPORTED_NAME}')

@@ -42,6 +42,7 @@ from . import processes
 from . import reporting
 from . import saved
 from . import telling
+from .back_ends import Wanted
 from .configs import RunConfig
 from .errors import UserError
 
@@ -93,6 +94,7 @@ class Session:
     resume: folder of a run to go on with; `None` to start one.
     load_checkpoint_path: checkpoint whose parameters a new run starts from.
     export: whether to write the policy for deployment, too.
+    back_ends: where else metrics are to go.
   """
 
   logdir: str = 'runs'
@@ -100,12 +102,14 @@ class Session:
   resume: str | None = None
   load_checkpoint_path: str | None = None
   export: bool = False
+  back_ends: Wanted = Wanted()
 
   @classmethod
   def of(cls, options: Mapping[str, Any]) -> 'Session':
     """Takes what it needs out of the flags that were given."""
     names = [field.name for field in dataclasses.fields(cls)]
-    return cls(**{name: options[name] for name in names if name in options})
+    given = {name: options[name] for name in names if name in options}
+    return cls(**given, back_ends=Wanted.of(options))
 
   def restored(self) -> Any:
     """Returns what `train` is to restore, if anything.
@@ -178,6 +182,7 @@ def train(
     Preempted: when a signal has stopped it, after a checkpoint.
   """
   with processes.together():
+    session.back_ends.check()
     arguments = train_arguments(config)
     schedule = configs.plan(arguments)
     arguments['restore_checkpoint_path'] = session.restored()
@@ -192,25 +197,22 @@ def train(
       )
       reporting.write_json(folder / reporting.CONFIG_NAME, text)
   arguments['save_checkpoint_path'] = str(folder / reporting.CHECKPOINTS_NAME)
-  if not is_main():
+  with processes.together():
+    reporter = None
+    if is_main():
+      telling.announce(config, folder, schedule.total_env_steps)
+      begin = 0
+      if session.resume is not None and arguments['restore_checkpoint_path']:
+        begin = int(arguments['restore_checkpoint_path'].name)
+      title = f'{config.env_name}, {config.network}'
+      total = schedule.total_env_steps
+      reporter = reporting.Reporter(
+        folder, total, title, sys.stderr, begin, text, session.back_ends
+      )
+  if reporter is None:
     return *_call_train(config, session, **arguments), None
-  telling.announce(config, folder, schedule.total_env_steps)
-  begin = 0
-  if session.resume is not None and arguments['restore_checkpoint_path']:
-    begin = int(arguments['restore_checkpoint_path'].name)
-  title = f'{config.env_name}, {config.network}'
-  total = schedule.total_env_steps
-  reporter = reporting.Reporter(folder, total, title, sys.stderr, begin)
-
-  def report(env_steps: int, metrics: Mapping[str, Any]) -> None:
-    # Only now is it sure that the run goes on with these flags.
-    reporting.write_json(folder / reporting.CONFIG_NAME, text)
-    reporter(env_steps, metrics)
-
-  try:
-    policy = _call_train(config, session, **arguments, progress_fn=report)
-  finally:
-    reporter.close()
+  with reporter:
+    policy = _call_train(config, session, **arguments, progress_fn=reporter)
   if session.export:
     telling.export_policy(config, folder, arguments['environment'])
   telling.conclude(config, folder, reporter.last_reward())

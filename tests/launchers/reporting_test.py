@@ -2,19 +2,18 @@
 
 import io
 import json
-import os
-import pathlib
-import pty
-import subprocess
-import sys
+import signal
 
 import jax.numpy as jnp
 import matplotlib.image
 import numpy as np
 import pytest
 
+from brax_nnx_plugin.ppo import checkpoint
+from brax_nnx_plugin.ppo.types import TrainingDiverged
 from launchers import reporting
 from launchers.errors import UserError
+from tests.launchers.pages import Page
 
 _EVAL = {'eval/episode_reward': 250.0, 'eval/episode_reward_std': 40.0}
 _TRAINING = {'episode/sum_reward': 120.0, 'episode/length': 9.0}
@@ -111,49 +110,9 @@ def test_picture_is_redrawn_at_each_evaluation(tmp_path, reporter):
   assert np.any(first != second)
   assert {path.name for path in tmp_path.iterdir()} == {
     'metrics.jsonl',
+    'report.html',
     'reward.png',
   }
-
-
-@pytest.fixture
-def axes(tmp_path, monkeypatch):
-  """Returns a function that draws, and gives back what it drew on."""
-  figures = []
-  real = reporting.Figure
-
-  def figure(*args, **kwargs):
-    figures.append(real(*args, **kwargs))
-    return figures[-1]
-
-  def draw(curves):
-    reporting.draw(tmp_path / 'x.png', curves, 'Title')
-    return figures[-1].axes[0]
-
-  monkeypatch.setattr(reporting, 'Figure', figure)
-  return draw
-
-
-def test_picture_is_a_line_in_a_band_of_one_deviation(axes):
-  drawn = axes({'evaluation': [(0, 10.0, 0.0), (100, 20.0, 5.0)]})
-  (line,) = drawn.lines
-  np.testing.assert_array_equal(line.get_xydata(), [[0, 10], [100, 20]])
-  (band,) = drawn.collections
-  corners = {tuple(xy) for xy in band.get_paths()[0].vertices.tolist()}
-  # (100, 20 - 5) and (100, 20 + 5); at step 0 both edges meet in the mean.
-  assert corners == {(0, 10), (100, 15), (100, 25)}
-
-
-def test_picture_has_no_band_without_deviations(axes):
-  drawn = axes({'training': [(0, 10.0, 0.0), (100, 20.0, 0.0)]})
-  assert len(drawn.lines) == 1
-  assert not drawn.collections
-
-
-def test_axes_are_labelled_with_units(axes):
-  drawn = axes({'evaluation': [(0, 1.0, 0.0)]})
-  assert '[env steps]' in drawn.get_xlabel()
-  assert '[sum over its steps]' in drawn.get_ylabel()
-  assert drawn.get_title() == 'Title'
 
 
 def test_lines_count_env_steps_where_there_is_no_terminal(reporter, stream):
@@ -164,19 +123,6 @@ def test_lines_count_env_steps_where_there_is_no_terminal(reporter, stream):
   assert second.startswith('250 of 1,000 env steps, ')
   assert ' env steps/s, 0:00:0' in second
   assert '\r' not in stream.getvalue()
-
-
-def test_time_left_is_that_of_the_steps_left(monkeypatch, stream):
-  now = iter([100.0, 110.0, 130.0])
-  monkeypatch.setattr(reporting.time, 'monotonic', lambda: next(now))
-  lines = reporting._Lines(1000, stream, 0)
-  lines.update(100, '')
-  lines.update(300, 'reward 1')
-  # 100 steps in 10 s, 900 left: 90 s. 200 in 20 s, 700 left: 70 s.
-  assert stream.getvalue().splitlines() == [
-    '100 of 1,000 env steps, 10 env steps/s, 0:01:30 left',
-    '300 of 1,000 env steps, 10 env steps/s, 0:01:10 left, reward 1',
-  ]
 
 
 def test_bar_counts_env_steps_on_a_terminal(tmp_path):
@@ -190,33 +136,6 @@ def test_bar_counts_env_steps_on_a_terminal(tmp_path):
   assert '1.00M/4.00M' in last
   assert 'env steps' in last
   assert 'evaluation reward 250 ± 40' in last
-
-
-def test_bar_is_drawn_on_a_terminal_of_unknown_size(tmp_path):
-  """A fresh pseudo terminal says that it has 0 rows and 0 columns."""
-  code = f"""
-import pathlib, sys
-from launchers import reporting
-folder = pathlib.Path({str(tmp_path)!r})
-reporter = reporting.Reporter(folder, 1000, '', sys.stderr)
-reporter(500, {{}})
-reporter.close()
-"""
-  ours, theirs = pty.openpty()
-  root = pathlib.Path(reporting.__file__).parents[1]
-  done = subprocess.run(
-    [sys.executable, '-c', code],
-    env=os.environ | {'PYTHONPATH': str(root), 'COLUMNS': '', 'LINES': ''},
-    stdin=subprocess.DEVNULL,
-    stdout=theirs,
-    stderr=theirs,
-    check=False,
-  )
-  os.close(theirs)
-  shown = os.read(ours, 1 << 16)
-  os.close(ours)
-  assert done.returncode == 0, shown
-  assert b'50%' in shown
 
 
 def test_progress_never_goes_back(tmp_path, reporter, stream):
@@ -250,3 +169,88 @@ def test_a_file_in_the_way_of_the_folder_is_told(tmp_path, below):
 def test_a_suffix_is_no_path(tmp_path):
   with pytest.raises(UserError, match='--suffix=a/b must be a name'):
     reporting.make_folder(str(tmp_path), 'Env', 'a/b')
+
+
+def _page(folder):
+  return Page((folder / 'report.html').read_text())
+
+
+def test_the_report_is_there_from_the_start_and_kept_current(
+  tmp_path, reporter
+):
+  assert 'running' in _page(tmp_path).texts
+  assert 'Nothing has been reported yet.' in _page(tmp_path).texts
+  reporter(500, _EVAL)
+  page = _page(tmp_path)
+  assert '250' in page.texts
+  assert 'Title' in page.texts
+  reporter.close()
+  assert 'finished' in _page(tmp_path).texts
+
+
+@pytest.mark.parametrize(
+  ('error', 'status', 'note'),
+  [
+    (TrainingDiverged('reward', 160, ()), 'diverged', 'reward is not finite'),
+    (checkpoint.Preempted(signal.SIGINT, 40, 'x'), 'stopped, can go on', '40'),
+    (KeyboardInterrupt(), 'stopped, can go on', 'newest checkpoint'),
+    (ValueError('shapes'), 'failed', 'shapes'),
+  ],
+)
+def test_how_a_run_ends_is_in_its_report(tmp_path, stream, error, status, note):
+  with (
+    pytest.raises(type(error)),
+    reporting.Reporter(tmp_path, 1000, 'Title', stream) as reporter,
+  ):
+    reporter(0, _EVAL)
+    raise error
+  page = _page(tmp_path)
+  assert status in page.texts
+  assert note in page.text()
+  reporter(20, _EVAL)  # a callback that comes late
+  assert len(_lines(tmp_path)) == 1
+  assert 'WARNING' not in stream.getvalue()
+
+
+def test_frequent_reports_are_not_all_drawn(tmp_path, reporter, monkeypatch):
+  drawn = []
+  monkeypatch.setattr(reporting, 'draw', lambda *args: drawn.append(args))
+  now = [0.0]
+  monkeypatch.setattr(reporting.time, 'monotonic', lambda: now[0])
+
+  def slow(history, run):
+    now[0] += 1.0
+    return ''
+
+  monkeypatch.setattr(reporting.report_html, 'render', slow)
+  for step in range(100):
+    now[0] += 1.0
+    reporter(step, _TRAINING)
+  assert 4 <= len(drawn) <= 6
+  before = len(drawn)
+  reporter(100, _EVAL)
+  reporter(101, _EVAL)
+  assert len(drawn) == before + 2
+  assert len(_lines(tmp_path)) == 102
+
+
+def test_a_run_that_does_not_go_on_keeps_its_files(tmp_path, stream):
+  with reporting.Reporter(tmp_path, 1000, 'Title', stream) as reporter:
+    reporter(0, _EVAL)
+    reporter(500, _EVAL)
+  before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+  resumed = reporting.Reporter(tmp_path, 1000, 'Other', stream, begin=500)
+  with pytest.raises(ValueError), resumed:  # noqa: PT011
+    raise ValueError('It cannot go on with num_envs = 3.')
+  after = {path: path.read_bytes() for path in tmp_path.iterdir()}
+  assert after == before
+
+
+def test_metrics_that_were_not_finite_are_read_again(tmp_path, stream):
+  with reporting.Reporter(tmp_path, 1000, '', stream) as reporter:
+    reporter(0, dict.fromkeys(_EVAL, np.nan))
+  with reporting.Reporter(tmp_path, 1000, '', stream, begin=500) as resumed:
+    resumed(500, _EVAL)
+  (first, second) = resumed.curves['evaluation']
+  assert np.isnan(first[1])
+  assert second == (500, 250.0, 40.0)

@@ -1,6 +1,7 @@
 """The program as users meet it, with training replaced."""
 
 import json
+import sys
 
 from brax.envs.base import State
 import jax.numpy as jnp
@@ -65,6 +66,7 @@ _MISTAKES = [
   ('--discounting=1.5', ['discounting', '1.5']),
   ('--suffix=a/b', ['--suffix=a/b']),
   ('--set=ppo.lambda=0.9', ['ppo.lambda', 'gae_lambda']),
+  ('--wandb_project=x', ['--wandb_project', 'without --use_wandb']),
   ('--config=nowhere', ['--config=nowhere', 'No such file']),
 ]
 
@@ -90,6 +92,34 @@ def test_a_mistake_is_one_line_before_anything_compiles(
     assert word in line
   assert captured.out == ''
   assert not (tmp_path / 'runs').exists()
+
+
+def test_a_package_that_is_missing_is_told(
+  tmp_path, capsys, fake_train, monkeypatch
+):
+  fake_train(lambda *args, **kwargs: pytest.fail('training began'))
+  monkeypatch.setitem(sys.modules, 'wandb', None)
+  assert _main(f'--logdir={tmp_path}/runs', '--use_wandb') == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert '--use_wandb needs the package wandb' in line
+  assert 'pip install wandb' in line
+  assert not (tmp_path / 'runs').exists()
+
+
+def test_a_full_disk_does_not_end_training(tmp_path, capsys, fake_train):
+  def train(*args, **kwargs):
+    (folder,) = tmp_path.iterdir()
+    for name in ('config.json', 'report.html', 'reward.png'):
+      (folder / f'{name}.partial').mkdir()
+    kwargs['progress_fn'](100, {'eval/episode_reward': 12.5})
+    kwargs['progress_fn'](200, {'eval/episode_reward': 13.5})
+    return 'make_policy', 'params', {}
+
+  fake_train(train)
+  assert _main(f'--logdir={tmp_path}') == 0
+  captured = capsys.readouterr()
+  assert captured.err.count('WARNING') == 3
+  assert 'Done, evaluation reward 13.5' in captured.out
 
 
 @pytest.mark.parametrize('logdir', ['file', 'file/below'])
@@ -222,7 +252,7 @@ def test_results_are_named_at_the_end(tmp_path, capsys, fake_train, reward):
   captured = capsys.readouterr()
   assert 'Compiling' in captured.err.splitlines()[0]
   assert '100 of ' in captured.err
-  for name in ('config.json', 'metrics.jsonl', 'checkpoints'):
+  for name in ('config.json', 'metrics.jsonl', 'report.html', 'checkpoints'):
     assert str(folder / name) in captured.out
   assert (str(folder / 'reward.png') in captured.out) == (reward is not None)
   assert ('12.5' in captured.out) == (reward is not None)

@@ -1,0 +1,53 @@
+"""How far a run is, on a terminal and elsewhere."""
+
+import io
+import os
+import pathlib
+import pty
+import subprocess
+import sys
+
+from launchers import progress
+
+
+def test_time_left_is_that_of_the_steps_left(monkeypatch):
+  stream = io.StringIO()
+  now = iter([100.0, 110.0, 130.0])
+  monkeypatch.setattr(progress.time, 'monotonic', lambda: next(now))
+  lines = progress._Lines(1000, stream, 0)
+  lines.update(100, '')
+  lines.update(300, 'reward 1')
+  # 100 steps in 10 s, 900 left: 90 s. 200 in 20 s, 700 left: 70 s.
+  assert stream.getvalue().splitlines() == [
+    '100 of 1,000 env steps, 10 env steps/s, 0:01:30 left',
+    '300 of 1,000 env steps, 10 env steps/s, 0:01:10 left, reward 1',
+  ]
+
+
+def test_bar_is_drawn_on_a_terminal_of_unknown_size():
+  """A fresh pseudo terminal says that it has 0 rows and 0 columns."""
+  code = """
+import sys
+from launchers import progress
+shown = progress.make(1000, sys.stderr, 0)
+shown.update(500, 'reward 3')
+shown.say('apart')
+shown.close()
+"""
+  ours, theirs = pty.openpty()
+  root = pathlib.Path(progress.__file__).parents[1]
+  done = subprocess.run(
+    [sys.executable, '-c', code],
+    env=os.environ | {'PYTHONPATH': str(root), 'COLUMNS': '', 'LINES': ''},
+    stdin=subprocess.DEVNULL,
+    stdout=theirs,
+    stderr=theirs,
+    check=False,
+  )
+  os.close(theirs)
+  shown = os.read(ours, 1 << 16)
+  os.close(ours)
+  assert done.returncode == 0, shown
+  assert b'50%' in shown
+  assert b'reward 3' in shown
+  assert b'apart' in shown
