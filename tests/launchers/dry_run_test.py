@@ -16,14 +16,15 @@ from launchers import train_ppo
 from tests import small_runs
 
 _NETWORKS: dict[str, Any] = {
-  'mlp': {},
   'lstm': {'network_factory': small_runs.small_lstm},
-  'delay': {'network_factory': networks_extra.make_delayed_ppo_networks},
   'vae': {'network_factory': networks_extra.make_variational_ppo_networks},
   'stock': {'network_factory': brax_networks.make_ppo_networks},
-  'clipped': {'clipping_epsilon_value': 0.2, 'max_grad_norm': 1.0},
-  'adaptive': {'learning_rate_schedule': 'ADAPTIVE_KL'},
-  'normalized': {'normalize_observations': True},
+  'options': {
+    'clipping_epsilon_value': 0.2,
+    'max_grad_norm': 1.0,
+    'learning_rate_schedule': 'ADAPTIVE_KL',
+    'normalize_observations': True,
+  },
 }
 
 
