@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import dataclasses
 import inspect
 import json
+import textwrap
 from typing import Any
 
 import jax
@@ -134,11 +135,12 @@ def _steps(learner: Learner) -> str:
   )
   gradient_steps = steps * budget.num_updates_per_batch * budget.num_minibatches
   evaluations = budget.num_evals if learner.config.evaluation.run_evals else 0
-  return (
+  text = (
     f'{schedule.total_env_steps:,} env steps'
     f' ({budget.num_timesteps:,} asked for) in {steps:,} training steps with'
     f' {gradient_steps:,} gradient steps, and {evaluations} evaluations.'
   )
+  return textwrap.fill(text, 80)
 
 
 def _memory(learner: Learner, env_state: Any) -> str:
@@ -176,8 +178,8 @@ def report(config: RunConfig, arguments: Mapping[str, Any]) -> str:
   text = json.dumps(description.describe(config), indent=2)
   return f"""{text}
 
-Network: {config.network}, with numbers per layer, and bytes of carry per
-environment
+Network: {config.network}
+(numbers in each layer, and bytes of carry per environment)
 
 {network_table.table(layers)}
 

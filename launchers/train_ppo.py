@@ -257,7 +257,7 @@ def main(argv: Sequence[str]) -> int:
       arguments, _, _ = _prepare(config, session, one_env=True)
       print(dry_run.report(config, arguments))
   except UserError as e:
-    say(e)
+    say(' '.join(str(e).split()))  # of MuJoCo's some have several lines
     return 2
   except TrainingDiverged as e:
     say(

@@ -70,12 +70,12 @@ def _png() -> bytes:
   return file.getvalue()
 
 
-def files() -> dict[str, bytes]:
-  """Returns a stand-in for every file that a description names."""
+def files(folder: pathlib.Path) -> dict[str, bytes]:
+  """Returns a stand-in for every file that descriptions in `folder` name."""
   contents = {'.stl': _stl(), '.obj': _obj(), '.png': _png()}
   names = {
     pathlib.PurePosixPath(file).name
-    for path in pathlib.Path(mjx_env.ROOT_PATH).rglob('*.xml')
+    for path in folder.rglob('*.xml')
     for file in re.findall(r'file="([^"]+)"', path.read_text())
   }
   suffixes = {name: pathlib.PurePath(name).suffix.lower() for name in names}
@@ -84,12 +84,21 @@ def files() -> dict[str, bytes]:
 
 def install(monkeypatch: Any) -> None:
   """Lets Playground find the stand-ins where it has no files."""
-  stand_ins, update = files(), mjx_env.update_assets
+  root = pathlib.Path(mjx_env.ROOT_PATH)
+  robots = {
+    robot: files(robot)
+    for suite in ('locomotion', 'manipulation')
+    for robot in (root / suite).iterdir()
+  }
+  update = mjx_env.update_assets
 
-  def update_or_stand_in(assets, *args, **kwargs):
-    update(assets, *args, **kwargs)
-    for name, content in stand_ins.items():
-      assets.setdefault(name, content)
+  def update_or_stand_in(assets, path, *args, **kwargs):
+    update(assets, path, *args, **kwargs)
+    known = {name.lower() for name in assets}
+    for robot, stand_ins in robots.items():
+      if robot in [pathlib.Path(path), *pathlib.Path(path).parents]:
+        more = {n: c for n, c in stand_ins.items() if n.lower() not in known}
+        assets.update(more)
 
   monkeypatch.setattr(mjx_env, 'update_assets', update_or_stand_in)
   monkeypatch.setattr(mjx_env, 'ensure_menagerie_exists', lambda: None)
