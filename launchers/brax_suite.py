@@ -182,8 +182,8 @@ def check(env_name: str, config: config_dict.ConfigDict) -> None:
       f' {", ".join(BACKENDS)}.'
     )
   is_number = lambda x: type(x) in (int, float)
-  for name, old in default_config(env_name).items():
-    new = config[name]
+  for name, old in default_config(env_name).to_dict().items():
+    new: Any = config[name]
     if isinstance(old, tuple) and not (
       len(new) == len(old) and all(map(is_number, new))
     ):

@@ -157,7 +157,9 @@ def test_a_dry_run_finds_the_mistakes_of_a_run(arguments, message, capsys):
 
 
 def test_a_dry_run_of_a_run_that_goes_on_requires_the_same(tmp_path, capsys):
-  config = train_ppo.configs.resolve({'suite': 'brax', 'env_name': 'fast'}, 0)
+  config = train_ppo.configs.resolve(
+    {'suite': 'brax', 'env_name': 'fast'}, False
+  )
   text = json.dumps(description.describe(config))
   (tmp_path / 'config.json').write_text(text)
   assert _main(f'--resume={tmp_path}', '--dry_run') == 0
@@ -170,8 +172,8 @@ def test_nothing_is_compiled():
   arguments = small_runs.arguments(network_factory=small_runs.small_lstm)
   compiled = []
 
-  def listen(event, duration, **kwargs):
-    del duration
+  def listen(event, duration_secs, **kwargs):
+    del duration_secs
     if 'backend_compile' in event:
       compiled.append(kwargs)
 

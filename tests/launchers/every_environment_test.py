@@ -4,9 +4,11 @@ import json
 from typing import Any
 
 from brax import envs
+import jax
 import mujoco_playground
 import pytest
 
+from launchers import environments
 from launchers import train_ppo
 from tests.launchers import stand_in_models
 
@@ -41,6 +43,19 @@ def models(monkeypatch):
   stand_in_models.install(monkeypatch)
 
 
+@pytest.fixture
+def traced_once(monkeypatch):
+  """Traces a reset once where it is asked for its shapes twice."""
+  load = environments.load
+
+  def load_jitted(*args):
+    env = load(*args)
+    env.reset = jax.jit(env.reset)
+    return env
+
+  monkeypatch.setattr(environments, 'load', load_jitted)
+
+
 def _check_dry_run(capsys: Any, tmp_path: Any, *arguments: str) -> None:
   assert _main('--dry_run', f'--logdir={tmp_path}/runs', *arguments) == 0
   out = capsys.readouterr().out
@@ -55,13 +70,13 @@ def _check_dry_run(capsys: Any, tmp_path: Any, *arguments: str) -> None:
 @pytest.mark.parametrize(
   'env_name', mujoco_playground.dm_control_suite.ALL_ENVS
 )
-def test_dry_run_of_dm_control(env_name, capsys, tmp_path):
+def test_dry_run_of_dm_control(env_name, capsys, tmp_path, traced_once):
   _check_dry_run(capsys, tmp_path, f'--env_name={env_name}')
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('env_name', sorted(envs._envs))
-def test_dry_run_of_brax(env_name, capsys, tmp_path):
+def test_dry_run_of_brax(env_name, capsys, tmp_path, traced_once):
   _check_dry_run(capsys, tmp_path, '--suite=brax', f'--env_name={env_name}')
 
 
@@ -70,7 +85,9 @@ def test_dry_run_of_brax(env_name, capsys, tmp_path):
   'env_name',
   [name for name in _DOWNLOADED if name not in stand_in_models.IMPOSSIBLE],
 )
-def test_dry_run_with_stand_ins_for_meshes(env_name, capsys, tmp_path, models):
+def test_dry_run_with_stand_ins_for_meshes(
+  env_name, capsys, tmp_path, models, traced_once
+):
   _check_dry_run(capsys, tmp_path, f'--env_name={env_name}')
 
 

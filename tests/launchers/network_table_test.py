@@ -119,7 +119,7 @@ _NETWORKS = {
   'graph': lambda: _of_build(_graph),
   'shared': lambda: _of_build(_shared),
   'own': lambda: _of_build(_with_own),
-  'stock': lambda: brax_networks.make_ppo_networks((3,), 2, **_SMALL),
+  'stock': lambda: brax_networks.make_ppo_networks(3, 2, **_SMALL),
 }
 
 
