@@ -10,6 +10,7 @@ import pytest
 from brax_nnx_plugin.ppo import devices
 from brax_nnx_plugin.ppo import networks_extra
 from brax_nnx_plugin.ppo.training_run import TrainingRun
+from launchers import configs
 from launchers import description
 from launchers import dry_run
 from launchers import train_ppo
@@ -157,9 +158,8 @@ def test_a_dry_run_finds_the_mistakes_of_a_run(arguments, message, capsys):
 
 
 def test_a_dry_run_of_a_run_that_goes_on_requires_the_same(tmp_path, capsys):
-  config = train_ppo.configs.resolve(
-    {'suite': 'brax', 'env_name': 'fast'}, False
-  )
+  named = {'suite': 'brax', 'env_name': 'fast'}
+  config = configs.resolve(named, has_gpu=False)
   text = json.dumps(description.describe(config))
   (tmp_path / 'config.json').write_text(text)
   assert _main(f'--resume={tmp_path}', '--dry_run') == 0
