@@ -20,8 +20,8 @@ _TINY = [
   '--unroll_length=2',
   '--num_timesteps=8',
   '--num_evals=1',
+  '--norun_evals',
   '--num_resets_per_eval=0',
-  '--num_eval_envs=2',
   '--episode_length=4',
   '--action_repeat=1',
   '--network=lstm',
@@ -96,8 +96,8 @@ def test_dry_run_with_stand_ins_for_meshes(
   'arguments',
   [
     ['--env_name=CartpoleBalance'],
-    ['--env_name=Go1JoystickFlatTerrain'],
-    ['--env_name=PandaRobotiqPushCube'],
+    ['--env_name=H1InplaceGaitTracking'],
+    ['--env_name=AeroCubeRotateZAxis'],
     [
       '--suite=brax',
       '--env_name=inverted_pendulum',
@@ -115,7 +115,6 @@ def test_an_lstm_trains_in_each_suite(arguments, tmp_path, models):
   metrics = json.loads(lines[-1])
   assert metrics['env_steps'] == 8
   assert metrics['training/total_loss'] is not None
-  assert metrics['eval/episode_reward'] is not None
   config = json.loads((folder / 'config.json').read_text())
   assert f'--env_name={config["environment"]["name"]}' in arguments
   assert config['network']['arguments']['cell'] == 'lstm'
