@@ -16,6 +16,7 @@ from brax_nnx_plugin.ppo.config import TrainConfig
 from brax_nnx_plugin.ppo.environments import check_spaces
 from brax_nnx_plugin.ppo.schedule import Schedule
 
+from . import brax_suite
 from . import environments
 from . import networks
 from . import overrides
@@ -73,7 +74,8 @@ class RunConfig:
   """What is trained, where, and how.
 
   Attributes:
-    env_name: of MuJoCo Playground.
+    suite: one of `environments.SUITES`.
+    env_name: registered with the suite.
     env_config: the environment's whole configuration.
     hidden: entries of the observation that are left out.
     domain_randomization: whether physics differs between environments.
@@ -84,6 +86,7 @@ class RunConfig:
     stop_on_nan: whether to stop when numbers are no longer finite.
   """
 
+  suite: str
   env_name: str
   env_config: config_dict.ConfigDict
   hidden: tuple[int, ...]
@@ -138,7 +141,7 @@ def _overrides(
       f'--impl={impl} contradicts "impl": "{written["impl"]}" in'
       ' --playground_config_overrides or --set.'
     )
-  defaults = environments.default_config(base['env_name'])
+  defaults = environments.default_config(base['env_name'], base['suite'])
   if impl is not None:
     changed['impl'] = impl
   elif not has_gpu and 'impl' in defaults and 'impl' not in changed:
@@ -148,21 +151,29 @@ def _overrides(
 
 def _base(options: Mapping[str, Any]) -> dict[str, Any]:
   """Returns what holds where no flag says otherwise, in a preset's form."""
-  env_name = options.get('env_name')
+  env_name, suite = options.get('env_name'), options.get('suite')
   for flag in ('resume', 'config'):
     if flag not in options:
       continue
     base = saved.read(options[flag], f'--{flag}')
-    if env_name not in (None, base['env_name']):
-      raise UserError(
-        f'--env_name={env_name} contradicts --{flag}, which is of'
-        f' {base["env_name"]}; leave one of them out.'
-      )
+    for name, value in (('env_name', env_name), ('suite', suite)):
+      if value not in (None, base[name]):
+        raise UserError(
+          f'--{name}={value} contradicts --{flag}, which is of'
+          f' {base[name]}; leave one of them out.'
+        )
     return base
+  suite = suite or environments.PLAYGROUND
   if env_name is None:
+    if suite == environments.BRAX:
+      raise UserError(
+        '--suite=brax needs --env_name, one of'
+        f' {", ".join(brax_suite.registered_names())}.'
+      )
     return presets.CARTPOLE_BALANCE
-  config = environments.ppo_config(env_name)
+  config = environments.ppo_config(env_name, suite)
   return {
+    'suite': suite,
     'env_name': env_name,
     'environment': {},
     'hide_observations': (),
@@ -201,13 +212,18 @@ def resolve(options: Mapping[str, Any], has_gpu: bool) -> RunConfig:
     UserError: for a name that does not exist, or options that contradict.
   """
   base = _base(options)
+  if base['suite'] == environments.BRAX:
+    brax_suite.check_options(options)
   changes = overrides.parse(options.get('set', ()))
   network = options.get('network', base['network'])
   given = lambda name, default: options.get(name, base.get(name, default))
   config = RunConfig(
+    suite=base['suite'],
     env_name=base['env_name'],
     env_config=environments.config_of(
-      base['env_name'], _overrides(options, base, changes['env'], has_gpu)
+      base['env_name'],
+      _overrides(options, base, changes['env'], has_gpu),
+      base['suite'],
     ),
     hidden=parse_indices(options['hide_observations'])
     if 'hide_observations' in options

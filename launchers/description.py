@@ -32,6 +32,7 @@ def describe(config: configs.RunConfig) -> dict[str, Any]:
   effective = defaults | config.ppo
   return {
     'environment': {
+      'suite': config.suite,
       'name': config.env_name,
       'config': config.env_config.to_dict(),
       'hidden_observations': list(config.hidden),

@@ -1,23 +1,33 @@
-"""Playground's environments: their names, configurations, and making them."""
+"""Environments by suite: their names, configurations, and making them.
 
+Those of MuJoCo Playground are dealt with here, Brax's own in `brax_suite`.
+"""
+
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import subprocess
 from typing import Any
 
+from brax import envs as brax_envs
 from ml_collections import config_dict
 import mujoco_playground
 from mujoco_playground import registry
+from mujoco_playground import wrapper
 from mujoco_playground.config import dm_control_suite_params
 from mujoco_playground.config import locomotion_params
 from mujoco_playground.config import manipulation_params
 
+from . import brax_suite
 from .errors import UserError
 from .errors import nearest
 from .hiding import HideObservations
 
+PLAYGROUND, BRAX = 'playground', 'brax'
+SUITES = (PLAYGROUND, BRAX)
+
 # The order in which Playground's registry looks for a name.
-_SUITES: tuple[tuple[Any, Any], ...] = (
+_PARTS: tuple[tuple[Any, Any], ...] = (
   (mujoco_playground.manipulation, manipulation_params),
   (mujoco_playground.locomotion, locomotion_params),
   (mujoco_playground.dm_control_suite, dm_control_suite_params),
@@ -25,26 +35,39 @@ _SUITES: tuple[tuple[Any, Any], ...] = (
 
 
 def registered_names() -> list[str]:
-  """Returns every environment that is registered now."""
-  return [name for suite, _ in _SUITES for name in suite.ALL_ENVS]
+  """Returns every environment that is registered with Playground now."""
+  return [name for suite, _ in _PARTS for name in suite.ALL_ENVS]
 
 
 def _suite(env_name: str) -> tuple[Any, Any]:
-  for suite, params in _SUITES:
+  for suite, params in _PARTS:
     if env_name in suite.ALL_ENVS:
       return suite, params
+  if env_name in brax_suite.registered_names():
+    raise UserError(
+      f'{env_name} is not one of MuJoCo Playground but of Brax; add'
+      ' --suite=brax.'
+    )
   raise UserError(
     f'There is no environment {env_name!r}.'
     f' {nearest(env_name, registered_names())}'
   )
 
 
-def default_config(env_name: str) -> config_dict.ConfigDict:
+def default_config(
+  env_name: str, suite: str = PLAYGROUND
+) -> config_dict.ConfigDict:
   """Returns an environment's configuration before any change.
+
+  Args:
+    env_name: registered with its suite.
+    suite: one of `SUITES`.
 
   Raises:
     UserError: if there is no such environment.
   """
+  if suite == BRAX:
+    return brax_suite.default_config(env_name)
   return _suite(env_name)[0].get_default_config(env_name)
 
 
@@ -59,18 +82,19 @@ def _leaf_names(config: config_dict.ConfigDict, prefix: str = '') -> list[str]:
 
 
 def config_of(
-  env_name: str, overrides: Mapping[str, Any]
+  env_name: str, overrides: Mapping[str, Any], suite: str = PLAYGROUND
 ) -> config_dict.ConfigDict:
   """Returns an environment's whole configuration.
 
   Args:
-    env_name: of MuJoCo Playground.
+    env_name: registered with its suite.
     overrides: by dotted name.
+    suite: one of `SUITES`.
 
   Raises:
     UserError: for a name or a value that the environment does not have.
   """
-  config = default_config(env_name)
+  config = default_config(env_name, suite)
   names = _leaf_names(config)
   for name, value in overrides.items():
     if name not in names:
@@ -90,15 +114,23 @@ def config_of(
         f'The entry {name!r} of the configuration of {env_name} must be a'
         f' {type(old).__name__}, as {old!r}; got {value!r}.'
       ) from None
+  if suite == BRAX:
+    brax_suite.check(env_name, config)
   return config
 
 
-def ppo_config(env_name: str) -> dict[str, Any]:
-  """Returns Playground's tuned PPO configuration as a dict.
+def ppo_config(env_name: str, suite: str = PLAYGROUND) -> dict[str, Any]:
+  """Returns the PPO configuration that its makers have for an environment.
+
+  Args:
+    env_name: registered with its suite.
+    suite: one of `SUITES`.
 
   Raises:
     UserError: if there is no such environment, or no configuration for it.
   """
+  if suite == BRAX:
+    return brax_suite.ppo_config(env_name)
   _, params = _suite(env_name)
   try:
     return params.brax_ppo_config(env_name).to_dict()
@@ -108,19 +140,7 @@ def ppo_config(env_name: str) -> dict[str, Any]:
     ) from None
 
 
-def load(
-  env_name: str, config: config_dict.ConfigDict, hidden: Sequence[int] = ()
-) -> Any:
-  """Makes one environment.
-
-  Args:
-    env_name: registered with Playground.
-    config: all of its configuration; it is copied.
-    hidden: entries of the observation to leave out.
-
-  Raises:
-    UserError: if it cannot be made, or nothing would move in it.
-  """
+def _load_playground(env_name: str, config: config_dict.ConfigDict) -> Any:
   try:
     env = registry.load(env_name, config.copy_and_resolve_references())
     moves = env.sim_dt > 0 and env.n_substeps > 0
@@ -137,7 +157,40 @@ def load(
       f'Nothing would move with ctrl_dt = {env.dt} s and sim_dt = {env.sim_dt}'
       ' s; a control step must be at least one simulation step.'
     )
+  return env
+
+
+def load(
+  env_name: str,
+  config: config_dict.ConfigDict,
+  hidden: Sequence[int] = (),
+  suite: str = PLAYGROUND,
+) -> Any:
+  """Makes one environment.
+
+  Args:
+    env_name: registered with its suite.
+    config: all of its configuration; it is copied.
+    hidden: entries of the observation to leave out.
+    suite: one of `SUITES`.
+
+  Raises:
+    UserError: if it cannot be made, or nothing would move in it.
+  """
+  make = brax_suite.load if suite == BRAX else _load_playground
+  env = make(env_name, config)
   return HideObservations(env, hidden) if hidden else env
+
+
+def wrap_fn(suite: str) -> Callable[..., Any]:
+  """Returns what wraps the environments of a suite for training.
+
+  Args:
+    suite: one of `SUITES`.
+  """
+  if suite == BRAX:
+    return brax_envs.training.wrap
+  return wrapper.wrap_for_brax_training
 
 
 def domain_randomizer(env_name: str) -> Any:

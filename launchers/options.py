@@ -9,6 +9,7 @@ from typing import Any
 
 from absl import flags
 
+from .environments import SUITES
 from .errors import UserError
 from .networks import KINDS
 
@@ -19,9 +20,13 @@ _USAGE = f"""{PROGRAM}: train a policy with memory by PPO.
 Without --env_name a tuned preset runs: an LSTM on CartpoleBalance with its two
 velocities hidden, in minutes on a CPU. With --env_name=X the configuration that
 MuJoCo Playground tuned for X holds, also for X = CartpoleBalance, and the
-network is an MLP unless --network says otherwise. With --config=<folder of a
-run> that run's holds. A flag changes what it names and nothing else. Results go
-to <logdir>/<name>/.
+network is an MLP unless --network says otherwise. With --suite=brax, X is one
+of Brax's own environments, ant for instance, and the PPO settings are those of
+Brax's training notebook. With --config=<folder of a run> that run's holds. A
+flag changes what it names and nothing else. Results go to <logdir>/<name>/.
+
+--dry_run shows what would run, with its layers and the memory it needs, and
+runs nothing.
 
 Several processes, each with its own devices, train one policy if each is
 started with --coordinator_address, --num_processes and --process_id, or with
@@ -31,7 +36,7 @@ started with --coordinator_address, --num_processes and --process_id, or with
 _STRINGS = {
   'config': 'Configuration of a former run to start from: its folder, or the'
   ' config.json in it.',
-  'env_name': 'Environment of MuJoCo Playground. Naming one, CartpoleBalance'
+  'env_name': 'Environment of the suite. Naming one, CartpoleBalance'
   " too, selects Playground's tuned configuration instead of the preset.",
   'playground_config_overrides': 'Changes of the environment configuration, as'
   ' a JSON object: \'{"ctrl_dt": 0.02, "reward_config.scales.alive": 1.0}\'.',
@@ -56,6 +61,10 @@ _STRINGS = {
 }
 
 _ENUMS = {
+  'suite': (
+    SUITES,
+    'Where --env_name is looked for: MuJoCo Playground, the default, or Brax.',
+  ),
   'impl': (
     ('jax', 'warp'),
     'Physics implementation. By default jax where jax has no GPU, and what the'
@@ -124,6 +133,8 @@ _BOOLEANS = {
   ' the run.',
   'use_tb': 'Write metrics for TensorBoard, too, into the folder of the run.',
   'use_wandb': 'Log to Weights & Biases, too; needs the package wandb.',
+  'dry_run': 'Show the configuration, the layers and the memory that would be'
+  ' needed, and stop: nothing is trained, and no folder is made.',
   'stop_on_nan': 'Stop when an observation, a reward, a loss or a parameter is'
   ' not finite; on by default.',
 }

@@ -9,6 +9,7 @@ observations, and the sizes suit a CPU with a few cores.
 from typing import Any
 
 CARTPOLE_BALANCE: dict[str, Any] = {
+  'suite': 'playground',
   'env_name': 'CartpoleBalance',
   'environment': {'impl': 'jax', 'ctrl_dt': 0.04, 'sim_dt': 0.01},
   # The velocities of the cart and of the pole.

@@ -7,6 +7,9 @@ from typing import Any
 from .errors import UserError
 from .reporting import CONFIG_NAME
 
+# Of runs that were saved when there was no other.
+_OLD_SUITE = 'playground'
+
 
 def _leaves(tree: dict[str, Any], prefix: str = '') -> dict[str, Any]:
   """Flattens nested dicts to dotted names."""
@@ -48,6 +51,25 @@ def newest_run(flag: str, path: str) -> pathlib.Path:
   return max(runs, key=lambda run: (run / CONFIG_NAME).stat().st_mtime)
 
 
+def resumed(options: dict[str, Any], logdir: str) -> dict[str, Any]:
+  """Names the run to go on with, if one is to.
+
+  Args:
+    options: the flags that were given.
+    logdir: where runs are if no flag says so.
+
+  Raises:
+    UserError: if there is none, or other flags contradict.
+  """
+  if 'resume' not in options:
+    return options
+  for name in ('suffix', 'config', 'load_checkpoint_path'):
+    if name in options:
+      raise UserError(f'--resume goes on with a run as it was; no --{name}.')
+  path = options['resume'] or options.get('logdir', logdir)
+  return options | {'resume': str(newest_run('--resume', path))}
+
+
 def require_same(folder: str, text: dict[str, Any]) -> None:
   """Requires the environment and the network of a run that goes on.
 
@@ -59,6 +81,7 @@ def require_same(folder: str, text: dict[str, Any]) -> None:
     UserError: if they are others.
   """
   before = json.loads((pathlib.Path(folder) / CONFIG_NAME).read_text())
+  before['environment'].setdefault('suite', _OLD_SUITE)
   now = json.loads(json.dumps(text))
   for part in ('environment', 'network'):
     if now[part] != before[part]:
@@ -93,6 +116,7 @@ def read(path: Any, flag: str = '--config') -> dict[str, Any]:
   try:
     environment, network = saved['environment'], saved['network']
     return {
+      'suite': environment.get('suite', _OLD_SUITE),
       'env_name': environment['name'],
       'environment': _leaves(environment['config']),
       'hide_observations': tuple(environment['hidden_observations']),

@@ -10,7 +10,9 @@ import jax
 
 from brax_nnx_plugin.ppo import export
 
+from . import brax_suite
 from . import configs
+from . import environments
 from . import reporting
 from .configs import RunConfig
 
@@ -23,8 +25,12 @@ def announce(config: RunConfig, folder: pathlib.Path, total: int) -> None:
     return textwrap.fill(f'{title}: {text}', 80, subsequent_indent='  ')
 
   hidden = f' without observations {config.hidden}' if config.hidden else ''
-  impl = config.env_config.get('impl', 'default')
-  print(f'Environment: {config.env_name}{hidden}, physics: {impl}')
+  physics = config.env_config.get('impl', config.env_config.get('backend'))
+  print(
+    f'Environment: {config.env_name}{hidden}, physics: {physics or "default"}'
+  )
+  if config.suite == environments.BRAX:
+    print(textwrap.fill(brax_suite.note(config.env_name), 80))
   print(listing(f'Network: {config.network}', config.network_arguments))
   print(listing('PPO', config.ppo))
   print(f'Folder: {folder}', flush=True)
@@ -38,13 +44,21 @@ def announce(config: RunConfig, folder: pathlib.Path, total: int) -> None:
   )
 
 
+def _control_dt(config: RunConfig, env: Any) -> float | None:
+  """Returns seconds from one action to the next; `None` without physics."""
+  try:
+    return float(env.dt) * config.ppo.get('action_repeat', 1)
+  except AttributeError:  # as Brax's `fast`
+    return None
+
+
 def export_policy(config: RunConfig, folder: pathlib.Path, env: Any) -> None:
   """Writes the policy for deployment."""
   export.export_policy(
     folder,
     folder / reporting.EXPORTED_NAME,
     network_factory=configs.network_factory(config),
-    control_dt=env.dt * config.ppo.get('action_repeat', 1),
+    control_dt=_control_dt(config, env),
     extra={'environment': config.env_name, 'hidden': list(config.hidden)},
     overwrite=True,  # what a run that goes on has written before
   )

@@ -25,17 +25,18 @@ from typing import Any
 
 from absl import logging
 import jax
-from mujoco_playground import wrapper
 
 from brax_nnx_plugin.ppo import checkpoint
 from brax_nnx_plugin.ppo import guards
 from brax_nnx_plugin.ppo import train as ppo
 from brax_nnx_plugin.ppo.environments import Unrandomized
 from brax_nnx_plugin.ppo.processes import is_main
+from brax_nnx_plugin.ppo.schedule import Schedule
 from brax_nnx_plugin.ppo.types import TrainingDiverged
 
 from . import configs
 from . import description
+from . import dry_run
 from . import environments
 from . import options as command_line
 from . import processes
@@ -51,7 +52,7 @@ _FAILED = 1
 _SIGNALLED = 128
 
 
-def train_arguments(config: RunConfig) -> dict[str, Any]:
+def train_arguments(config: RunConfig, one_env: bool = False) -> dict[str, Any]:
   """Makes what `train` is called with, callbacks and folders left out.
 
   Training and evaluation get an environment each: domain randomization changes
@@ -59,21 +60,23 @@ def train_arguments(config: RunConfig) -> dict[str, Any]:
 
   Args:
     config: of the run.
+    one_env: give them the same, if nothing will be stepped.
 
   Raises:
     UserError: if an environment cannot be made.
   """
   make_env = lambda: environments.load(
-    config.env_name, config.env_config, config.hidden
+    config.env_name, config.env_config, config.hidden, config.suite
   )
   with processes.local_devices_only():
-    training_env, eval_env = make_env(), make_env()
+    training_env = make_env()
+    eval_env = training_env if one_env else make_env()
   arguments = dict(
     config.ppo,
     environment=training_env,
     eval_env=eval_env,
     network_factory=configs.network_factory(config),
-    wrap_env_fn=wrapper.wrap_for_brax_training,
+    wrap_env_fn=environments.wrap_fn(config.suite),
   )
   if config.domain_randomization:
     arguments['randomization_fn'] = environments.domain_randomizer(
@@ -161,6 +164,24 @@ def _call_train(
   return make_policy, params
 
 
+def _prepare(
+  config: RunConfig, session: Session, one_env: bool = False
+) -> tuple[dict[str, Any], Schedule, dict[str, Any]]:
+  """Finds every mistake that can be found before anything is made.
+
+  Returns:
+    The arguments of `train`, how many steps it will take, and the whole
+    configuration in words.
+  """
+  arguments = train_arguments(config, one_env)
+  schedule = configs.plan(arguments)
+  arguments['restore_checkpoint_path'] = session.restored()
+  text = description.describe(config)
+  if session.resume is not None:
+    saved.require_same(session.resume, text)
+  return arguments, schedule, text
+
+
 def train(
   config: RunConfig, session: Session = Session()
 ) -> tuple[Any, Any, pathlib.Path | None]:
@@ -183,15 +204,10 @@ def train(
   """
   with processes.together():
     session.back_ends.check()
-    arguments = train_arguments(config)
-    schedule = configs.plan(arguments)
-    arguments['restore_checkpoint_path'] = session.restored()
+    arguments, schedule, text = _prepare(config, session)
     # Only the first process knows its name, and only that one writes there.
     folder = pathlib.Path(session.resume or session.logdir)
-    text = description.describe(config)
-    if session.resume is not None:
-      saved.require_same(session.resume, text)
-    elif is_main():
+    if session.resume is None and is_main():
       folder = reporting.make_folder(
         session.logdir, config.env_name, session.suffix
       )
@@ -219,21 +235,6 @@ def train(
   return *policy, folder
 
 
-def _resumed(options: dict[str, Any]) -> dict[str, Any]:
-  """Names the run to go on with, if one is to.
-
-  Raises:
-    UserError: if there is none, or other flags contradict.
-  """
-  if 'resume' not in options:
-    return options
-  for name in ('suffix', 'config', 'load_checkpoint_path'):
-    if name in options:
-      raise UserError(f'--resume goes on with a run as it was; no --{name}.')
-  path = options['resume'] or options.get('logdir', Session.logdir)
-  return options | {'resume': str(saved.newest_run('--resume', path))}
-
-
 def main(argv: Sequence[str]) -> int:
   """Runs the program; returns its exit code.
 
@@ -248,12 +249,17 @@ def main(argv: Sequence[str]) -> int:
       return 0
     processes.connect(options, command_line.PROGRAM)
     with processes.together():
-      options = _resumed(options)
+      options = saved.resumed(options, Session.logdir)
       has_gpu = jax.default_backend() == 'gpu'
       config = configs.resolve(options, has_gpu)
-    train(config, Session.of(options))
+    session = Session.of(options)
+    if not options.get('dry_run'):
+      train(config, session)
+    elif is_main():
+      arguments, _, _ = _prepare(config, session, one_env=True)
+      print(dry_run.report(config, arguments))
   except UserError as e:
-    say(e)
+    say(' '.join(str(e).split()))  # of MuJoCo's some have several lines
     return 2
   except TrainingDiverged as e:
     say(

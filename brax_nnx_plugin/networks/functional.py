@@ -186,6 +186,10 @@ class ModuleTemplate:
     module.eval()
     self._graphdefs.append(nnx.graphdef(module))
 
+  def abstract(self) -> Any:
+    """Returns the module itself, with shapes in place of arrays."""
+    return merge(self._graphdefs[False], self._parts)
+
   def is_value(self, names: tuple[str, ...]) -> bool:
     """Returns whether a variable belongs to the value function."""
     return any(names[: len(p) + 1] == (*p, 'value') for p in self.ports)

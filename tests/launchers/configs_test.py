@@ -18,6 +18,7 @@ from brax_nnx_plugin.ppo.environments import Unrandomized
 from brax_nnx_plugin.ppo.train import train
 from launchers import configs
 from launchers import description
+from launchers import telling
 from launchers import train_ppo
 from launchers.errors import UserError
 
@@ -73,6 +74,23 @@ def test_without_flags_the_registrys_configuration_holds(env_name):
   assert config.hidden == ()
   assert not config.domain_randomization
   assert config.env_config == registry.get_default_config(env_name)
+
+
+@pytest.mark.parametrize('env_name', registry.ALL_ENVS)
+def test_the_registrys_configuration_is_printed_and_saved(
+  env_name, tmp_path, capsys
+):
+  config = _resolve(has_gpu=True, env_name=env_name)
+  telling.announce(config, tmp_path, 1)
+  printed = ''.join(capsys.readouterr().out.split())
+  saved = description.describe(config)
+  expected = _registry_ppo(env_name)
+  for name, value in expected.pop('network_factory', {}).items():
+    assert f'{name}={value}'.replace(' ', '') in printed
+    assert saved['network']['arguments'][name] == value
+  for name, value in expected.items():
+    assert f'{name}={value}'.replace(' ', '') in printed
+    assert saved['ppo'][name] == value
 
 
 @pytest.mark.parametrize('env_name', registry.ALL_ENVS)

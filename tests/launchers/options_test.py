@@ -14,6 +14,8 @@ from launchers import options
 from launchers.errors import UserError
 
 _OWN = {
+  'suite',
+  'dry_run',
   'resume',
   'export',
   'config',
@@ -38,6 +40,8 @@ _OWN = {
 
 # What is not handed on under its own name.
 _TREATED = {
+  'suite',
+  'dry_run',
   'resume',
   'load_checkpoint_path',
   'export',

@@ -82,6 +82,8 @@ def test_another_network_takes_over_what_it_knows(tmp_path):
   [
     (None, 'cannot be read'),
     ('{', 'is not JSON'),
+    (b'\xff\x00', 'is not JSON'),
+    ('', 'is not JSON'),
     ('[]', 'is not the config.json of a run'),
     ('{"environment": {}}', "KeyError.'network'"),
     ('{"environment": 1, "network": 2}', 'is not the config.json of a run'),
@@ -89,9 +91,17 @@ def test_another_network_takes_over_what_it_knows(tmp_path):
 )
 def test_a_file_that_is_none_is_told(text, message, tmp_path):
   if text is not None:
-    (tmp_path / 'config.json').write_text(text)
+    content = text if isinstance(text, bytes) else text.encode()
+    (tmp_path / 'config.json').write_bytes(content)
 
   with pytest.raises(UserError, match=message):
+    _read(tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path):
+  (tmp_path / 'config.json').mkdir()
+
+  with pytest.raises(UserError, match='cannot be read .Is a directory'):
     _read(tmp_path)
 
 

@@ -68,6 +68,27 @@ _MISTAKES = [
   ('--set=ppo.lambda=0.9', ['ppo.lambda', 'gae_lambda']),
   ('--wandb_project=x', ['--wandb_project', 'without --use_wandb']),
   ('--config=nowhere', ['--config=nowhere', 'No such file']),
+  ('--flagfile=nowhere', ['nowhere']),
+  ('--seed=-1', ['seed=-1', 'non-negative']),
+  ('--dry_run=perhaps', ['dry_run', 'perhaps']),
+  ('--set=ppo.seed', ['--set ppo.seed', 'ppo.learning_rate=3e-4']),
+  ('--set=physics.dt=1', ['physics.dt=1', 'env.ctrl_dt=0.02']),
+  ('--set=env.impl=wrap', ['CartpoleBalance cannot be made', 'wrap']),
+  ('--set=network.activation=swich', ['network cannot be made', 'swich']),
+  ('--network=package_that_is_missing.nets:build', ['cannot be imported']),
+  ('--suite=gym', ['--suite=gym', 'playground|brax']),
+  ('--suite=brax', ['needs --env_name', 'halfcheetah']),
+  ('--env_name=ant', ['--suite=brax']),
+  ('--suite=brax --env_name=Ant', ["'Ant'", 'nearest are ant']),
+  ('--suite=brax --env_name=WalkerWalk', ['WalkerWalk', '--suite=playground']),
+  ('--suite=brax --env_name=ant --impl=jax', ['--impl', 'env.backend']),
+  (
+    '--suite=brax --env_name=ant --playground_config_overrides={"a":1}',
+    ['--playground_config_overrides', '--set env.'],
+  ),
+  ('--suite=brax --env_name=ant --domain_randomization', ['no domain random']),
+  ('--suite=brax --env_name=ant --set=env.backend=x', ['spring', 'mjx']),
+  ('--suite=brax --env_name=fast --hide_observations=2', ['Observation 2']),
 ]
 
 

@@ -58,6 +58,17 @@ def test_every_module_survives_a_round_trip(name):
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
+@pytest.mark.parametrize('name', table.CASES)
+def test_the_abstract_module_has_the_shapes_of_a_real_one(name):
+  def shapes(module):
+    parts = functional.split(module)
+    return jax.tree.map(lambda x: (tuple(x.shape), x.dtype), tuple(parts))
+
+  template = _template(name)
+  expected = shapes(_build(name, jax.random.key(3)))
+  assert shapes(template.abstract()) == expected
+
+
 def _assert_plain(tree: Any) -> None:
   if isinstance(tree, dict):
     assert type(tree) is dict
