@@ -94,6 +94,16 @@ _INTEGERS = {
     'Env steps between reports of --log_training_metrics.',
   ),
   'num_processes': (1, 'Processes that train together.'),
+  'num_videos': (
+    0,
+    'Episodes to film after training, rollout0.mp4 and so on; by default 0.'
+    ' With --play_only they go to --logdir, by default here.',
+  ),
+  'video_every': (
+    1,
+    'Film an episode at every so many evaluations, too: videos/ in the folder'
+    ' of the run.',
+  ),
   'process_id': (0, 'Number of this one, from 0; process 0 reports and saves.'),
 }
 
@@ -119,6 +129,8 @@ _BOOLEANS = {
   'log_training_metrics': 'Report episodes of training, too.',
   'export': 'Write the policy for deployment, too: exported/ in the folder of'
   ' the run.',
+  'play_only': 'Play --load_checkpoint_path, as brax-nnx-play does, and train'
+  ' nothing.',
   'stop_on_nan': 'Stop when an observation, a reward, a loss or a parameter is'
   ' not finite; on by default.',
 }

@@ -38,10 +38,12 @@ from . import configs
 from . import description
 from . import environments
 from . import options as command_line
+from . import play
 from . import processes
 from . import reporting
 from . import saved
 from . import telling
+from . import videos
 from .configs import RunConfig
 from .errors import UserError
 
@@ -93,6 +95,9 @@ class Session:
     resume: folder of a run to go on with; `None` to start one.
     load_checkpoint_path: checkpoint whose parameters a new run starts from.
     export: whether to write the policy for deployment, too.
+    num_videos: how many episodes to film after training.
+    video_every: evaluations from one video to the next during training; `None`
+      for none.
   """
 
   logdir: str = 'runs'
@@ -100,6 +105,8 @@ class Session:
   resume: str | None = None
   load_checkpoint_path: str | None = None
   export: bool = False
+  num_videos: int = 0
+  video_every: int | None = None
 
   @classmethod
   def of(cls, options: Mapping[str, Any]) -> 'Session':
@@ -207,6 +214,11 @@ def train(
     reporting.write_json(folder / reporting.CONFIG_NAME, text)
     reporter(env_steps, metrics)
 
+  films = videos.Videos.of(arguments, folder)
+  if session.video_every is not None:
+    arguments['policy_params_fn'] = films.during(
+      session.video_every, total // schedule.num_rounds
+    )
   try:
     policy = _call_train(config, session, **arguments, progress_fn=report)
   finally:
@@ -214,6 +226,7 @@ def train(
   if session.export:
     telling.export_policy(config, folder, arguments['environment'])
   telling.conclude(config, folder, reporter.last_reward())
+  films.after(*policy, session.num_videos)
   return *policy, folder
 
 
@@ -243,6 +256,9 @@ def main(argv: Sequence[str]) -> int:
     options = command_line.parse(argv[1:])
     if options.get('help'):
       print(command_line.help_text())
+      return 0
+    if options.get('play_only'):
+      play.play(play.from_training(options))
       return 0
     processes.connect(options, command_line.PROGRAM)
     with processes.together():

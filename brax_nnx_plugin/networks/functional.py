@@ -186,6 +186,10 @@ class ModuleTemplate:
     module.eval()
     self._graphdefs.append(nnx.graphdef(module))
 
+  def mapped(self, change: Callable[[Any], Any]) -> 'ModuleTemplate':
+    """Returns the template of `change(module)`, for each module built."""
+    return ModuleTemplate(lambda key: change(self._build(key)))
+
   def is_value(self, names: tuple[str, ...]) -> bool:
     """Returns whether a variable belongs to the value function."""
     return any(names[: len(p) + 1] == (*p, 'value') for p in self.ports)
