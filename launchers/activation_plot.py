@@ -15,7 +15,6 @@ from brax_nnx_plugin.ppo import inference
 from brax_nnx_plugin.ppo import playing
 
 from .errors import UserError
-from .errors import nearest
 from .scenes import Scene
 
 # More panels than these are too small to read.
@@ -104,7 +103,9 @@ def choose(scene: Scene, wanted: Sequence[str] = ()) -> list[str]:
     raise UserError(f'--activations: {e}') from e
   for name in wanted:
     if name not in names:
-      raise UserError(f'--layer={name}: {nearest(name, names)}')
+      raise UserError(
+        f'--layer={name}: there is no such layer; there are {", ".join(names)}.'
+      )
   if not wanted and not with_memory:
     raise UserError(
       '--activations: this network has no memory and no latent to show. Name'

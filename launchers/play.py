@@ -16,151 +16,26 @@ import pathlib
 import sys
 from typing import Any
 
-from absl import flags
 from absl import logging
-import jax
 
 from . import activation_plot
 from . import episodes
 from . import overrides
+from . import play_options
 from . import rendering
 from . import scenes
 from . import videos
 from .errors import UserError
-
-PROGRAM = 'brax-nnx-play'
-
-_USAGE = f"""{PROGRAM}: play a checkpoint.
-
-  {PROGRAM} runs/NAME --video=out.mp4
-
-The folder is that of a run, of its checkpoints, or of one of them. The
-environment is that of the run, as its config.json says, without domain
-randomization; the network is rebuilt with the sizes and the statistics it was
-saved with.
-"""
-
-_STRINGS = {
-  'load_checkpoint_path': 'The folder, if it is not the first argument.',
-  'network': 'A network of your own, package.module:function, if the run has'
-  ' one: nothing that only a file names is imported.',
-  'env_name': "Environment of MuJoCo Playground, for a checkpoint without a"
-  " run's config.json.",
-  'video': 'File for a video of the first episode: .mp4, or .gif, which needs'
-  ' no ffmpeg, or .html, a page with a viewer, for environments of Brax.',
-  'camera': "Of the video, by name; MuJoCo's free camera by default.",
-  'activations': 'PNG file for the outputs of layers over time.',
-}
-_INTEGERS = {
-  'episodes': (1, 'Episodes to play; by default 16.'),
-  'seed': (0, 'Of the first states, and of the actions if they are drawn; by'
-  ' default 0.'),
-  'episode_length': (1, 'Env steps after which an episode is cut off; by'
-  ' default as in training.'),
-  'activation_steps': (1, 'Actions that --activations shows; by default 500.'),
-}
-_REPEATED = {
-  'set': 'Change of one entry of the environment configuration, as in'
-  ' env.ctrl_dt=0.02. May be given many times.',
-  'layer': 'Layer that --activations shows, by its path, as in action/1; by'
-  ' default those with a memory. May be given many times.',
-}
-
-
-# Flags of training that would be misunderstood.
-_INSTEAD = {
-  'config': 'the configuration is that of the checkpoint',
-  'resume': 'the folder is named by --load_checkpoint_path',
-  'playground_config_overrides': 'say --set env.<entry>=...',
-}
-
-
-def _define() -> flags.FlagValues:
-  """Returns the flags, all without a value."""
-  values = flags.FlagValues()
-  kwargs: dict[str, Any] = {'flag_values': values, 'module_name': 'Flags'}
-  flags.DEFINE_boolean('help', None, 'Show this text.', **kwargs)
-  for name, text in _STRINGS.items():
-    flags.DEFINE_string(name, None, text, **kwargs)
-  for name, (low, text) in _INTEGERS.items():
-    flags.DEFINE_integer(name, None, text, lower_bound=low, **kwargs)
-  for name, text in _REPEATED.items():
-    flags.DEFINE_multi_string(name, None, text, **kwargs)
-  flags.DEFINE_boolean(
-    'deterministic', None, 'Act by the mode of the policy; on by default.',
-    **kwargs
-  )
-  flags.DEFINE_enum(
-    'impl', None, ('jax', 'warp'), 'Physics implementation; by default jax'
-    ' where jax has no GPU, and that of the run elsewhere.', **kwargs
-  )
-  return values
-
-
-def parse(arguments: Sequence[str]) -> dict[str, Any]:
-  """Reads a command line.
-
-  Args:
-    arguments: of the program, its name left out.
-
-  Returns:
-    The flags that were given, by name; the folder as `load_checkpoint_path`.
-
-  Raises:
-    UserError: for a flag or a value that does not exist.
-  """
-  values = _define()
-  try:
-    rest = values([PROGRAM, *arguments])[1:]
-  except flags.Error as e:
-    text = ' '.join(str(e).split()).removesuffix(' ?').rstrip('.?')
-    raise UserError(f'{text}. See {PROGRAM} --help.') from None
-  given = {
-    name: value
-    for name, value in values.flag_values_dict().items()
-    if value is not None
-  }
-  if given.get('help'):
-    return given
-  folders = [*rest, *filter(None, [given.pop('load_checkpoint_path', None)])]
-  if len(folders) != 1:
-    what = f'got {", ".join(folders)}' if folders else 'none was named'
-    raise UserError(
-      f'{PROGRAM} plays one checkpoint, as in {PROGRAM} runs/NAME; {what}.'
-    )
-  return given | {'load_checkpoint_path': folders[0]}
-
-
-def from_training(options: Mapping[str, Any]) -> dict[str, Any]:
-  """Turns flags of the training program into those of this one.
-
-  Flags of training itself have no effect; those of the network are compared
-  with what was saved.
-
-  Args:
-    options: see `options.parse`.
-
-  Raises:
-    UserError: if there is nothing to play.
-  """
-  if not options.get('load_checkpoint_path'):
-    raise UserError(
-      '--play_only needs --load_checkpoint_path, the folder of a run or of a'
-      ' checkpoint.'
-    )
-  for name, instead in _INSTEAD.items():
-    if name in options:
-      raise UserError(f'--play_only goes with no --{name}; {instead}.')
-  names = {'num_eval_envs': 'episodes', 'deterministic_eval': 'deterministic'}
-  return {names.get(name, name): value for name, value in options.items()}
+from .play_options import PROGRAM
 
 
 def _announce(scene: scenes.Scene, deterministic: bool, count: int) -> None:
   """Says what is played."""
+  dt = scene.control_dt
   hidden = f' without observations {scene.hidden}' if scene.hidden else ''
   actions = 'the mode of the policy' if deterministic else 'drawn'
   print(f'Checkpoint: {scene.path}')
-  print(f'Environment: {scene.env_name}{hidden}, {scene.control_dt:.4g} s a step')
+  print(f'Environment: {scene.env_name}{hidden}, {dt:.4g} s a step')
   print(f'Network: {scene.network}; actions: {actions}', flush=True)
   for note in scene.notes:
     print(f'{PROGRAM}: {note}', file=sys.stderr)
@@ -187,11 +62,26 @@ def _changes(options: Mapping[str, Any]) -> dict[str, Any]:
   return groups['env']
 
 
+def _require_purpose(options: Mapping[str, Any]) -> None:
+  """Checks that no flag is there for nothing.
+
+  Raises:
+    UserError: if one is.
+  """
+  for name, needs in (
+    ('camera', 'video'),
+    ('layer', 'activations'),
+    ('activation_steps', 'activations'),
+  ):
+    if name in options and needs not in options:
+      raise UserError(f'--{name} has no meaning without --{needs}.')
+
+
 def play(options: Mapping[str, Any]) -> episodes.Episodes:
   """Plays, and prints and writes what was asked for.
 
   Args:
-    options: flags by name; see `parse`.
+    options: flags by name; see `play_options.parse`.
 
   Returns:
     What came of the episodes.
@@ -200,20 +90,15 @@ def play(options: Mapping[str, Any]) -> episodes.Episodes:
     UserError: before anything compiles, if something does not fit.
     OSError: if a file cannot be written.
   """
-  wanted = lambda name, suffixes: (
-    rendering.check_path(f'--{name}', options[name], suffixes)
-    if name in options
-    else None
-  )
+
+  def wanted(name: str, suffixes: Sequence[str]) -> pathlib.Path | None:
+    if name not in options:
+      return None
+    return rendering.check_path(f'--{name}', options[name], suffixes)
+
+  _require_purpose(options)
   video = wanted('video', rendering.SUFFIXES)
   picture = wanted('activations', ('.png',))
-  for name, needs in (
-    ('camera', 'video'),
-    ('layer', 'activations'),
-    ('activation_steps', 'activations'),
-  ):
-    if name in options and needs not in options:
-      raise UserError(f'--{name} has no meaning without --{needs}.')
   changes = _changes(options)
   scene = scenes.load(options['load_checkpoint_path'], options, changes)
   if video and video.suffix == '.html' and scene.suite != scenes.BRAX:
@@ -222,7 +107,9 @@ def play(options: Mapping[str, Any]) -> episodes.Episodes:
       ' take .mp4 or .gif.'
     )
   rendering.check_camera(scene.env, options.get('camera'))
-  layers = activation_plot.choose(scene, options.get('layer', ())) if picture else []
+  layers: list[str] = []
+  if picture:
+    layers = activation_plot.choose(scene, options.get('layer', ()))
   deterministic = options.get('deterministic', True)
   seed, count = options.get('seed', 0), options.get('episodes', 16)
   _announce(scene, deterministic, count)
@@ -230,28 +117,36 @@ def play(options: Mapping[str, Any]) -> episodes.Episodes:
   print(episodes.table(played), flush=True)
   if video:
     _save_video(video, scene, played, options.get('camera'))
-  if number := options.get('num_videos', 0):
-    folder = pathlib.Path(options.get('logdir', '.'))
-    films = videos.Videos(
-      scene.env,
-      folder,
-      episode_length=scene.episode_length,
-      action_repeat=scene.action_repeat,
-      seed=seed,
-    )
-    films.after(scene.make_policy, scene.params, number)
+  if options.get('num_videos'):
+    _save_videos(scene, options, seed)
   if picture:
     steps = options.get('activation_steps', 500)
-    recording = activation_plot.record(scene, layers, steps, seed, deterministic)
+    recording = activation_plot.record(
+      scene, layers, steps, seed, deterministic
+    )
+    title = f'{scene.env_name}, {scene.network}'
     activation_plot.draw(
       picture,
       recording,
-      f'{scene.env_name}, {scene.network}, after {int(scene.path.name):,} env'
-      ' steps',
+      f'{title}, after {int(scene.path.name):,} env steps',
       f'steps of {scene.control_dt:.4g} s',
     )
     print(f'Activations: {picture}')
   return played
+
+
+def _save_videos(
+  scene: scenes.Scene, options: Mapping[str, Any], seed: int
+) -> None:
+  """Films as many episodes as the training program does after training."""
+  films = videos.Videos(
+    scene.env,
+    pathlib.Path(options.get('logdir', '.')),
+    episode_length=scene.episode_length,
+    action_repeat=scene.action_repeat,
+    seed=seed,
+  )
+  films.after(scene.make_policy, scene.params, options['num_videos'])
 
 
 def _save_video(
@@ -277,9 +172,9 @@ def main(argv: Sequence[str]) -> int:
   """
   say = lambda text: print(f'{PROGRAM}: {text}', file=sys.stderr)
   try:
-    options = parse(argv[1:])
+    options = play_options.parse(argv[1:])
     if options.get('help'):
-      print(_USAGE + _define().get_help())
+      print(play_options.help_text())
       return 0
     play(options)
   except UserError as e:

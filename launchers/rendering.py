@@ -41,9 +41,7 @@ def check_path(flag: str, path: str, suffixes: Sequence[str]) -> pathlib.Path:
   """
   file = pathlib.Path(path)
   if file.suffix not in suffixes:
-    raise UserError(
-      f'{flag}={path} must end in {" or ".join(suffixes)}.'
-    )
+    raise UserError(f'{flag}={path} must end in {" or ".join(suffixes)}.')
   if file.is_dir():
     raise UserError(f'{flag}={path} is a folder; name a file.')
   if not file.parent.is_dir():
@@ -100,7 +98,7 @@ def thin_out(dt: float, suffix: str = '.mp4') -> tuple[int, float]:
 
 
 def _bodies(states: Sequence[Any]) -> list[Any]:
-  """Returns what the environment draws: its states, in Brax those of physics."""
+  """Returns what an environment draws: states, in Brax those of its physics."""
   is_brax = not hasattr(states[0], 'data')
   return [state.pipeline_state if is_brax else state for state in states]
 

@@ -158,9 +158,7 @@ def _brax_env(
   try:
     env: Any = envs.get_environment(base['env_name'], **{**before, **changes})
   except KeyError:
-    raise UserError(
-      f'Brax has no environment {base["env_name"]!r}.'
-    ) from None
+    raise UserError(f'Brax has no environment {base["env_name"]!r}.') from None
   except (TypeError, ValueError) as e:
     raise UserError(
       f'{base["env_name"]} cannot be made with this configuration: {e}'

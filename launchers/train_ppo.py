@@ -39,6 +39,7 @@ from . import description
 from . import environments
 from . import options as command_line
 from . import play
+from . import play_options
 from . import processes
 from . import reporting
 from . import saved
@@ -258,7 +259,7 @@ def main(argv: Sequence[str]) -> int:
       print(command_line.help_text())
       return 0
     if options.get('play_only'):
-      play.play(play.from_training(options))
+      play.play(play_options.from_training(options))
       return 0
     processes.connect(options, command_line.PROGRAM)
     with processes.together():

@@ -85,9 +85,10 @@ def actions_along(policy: Any, states: Any) -> Any:
   memory: Any = ()
   if hasattr(policy, 'initial_state'):
     memory = (policy.initial_state(),)
+  act = jax.jit(lambda *arguments: policy(*arguments))
   actions = []
   for state in states:
-    action, extras = policy(state.obs, jax.random.PRNGKey(0), *memory)
+    action, extras = act(state.obs, jax.random.PRNGKey(0), *memory)
     memory = (extras['state'],) if memory else ()
     actions.append(np.asarray(action))
   return np.array(actions)

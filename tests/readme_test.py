@@ -23,7 +23,7 @@ from launchers import benchmark
 from launchers import configs
 from launchers import description
 from launchers import options
-from launchers import play
+from launchers import play_options
 from tests import saved_policies
 from tests import small_runs
 from tests import source_tree
@@ -64,7 +64,7 @@ def test_training_commands_are_understood(command, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize('command', commands('brax-nnx-play'))
 def test_playing_commands_are_understood(command):
-  parsed = play.parse(shlex.split(command)[1:])
+  parsed = play_options.parse(shlex.split(command)[1:])
   assert parsed['load_checkpoint_path'] == 'runs/NAME'
 
 

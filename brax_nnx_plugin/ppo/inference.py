@@ -235,7 +235,7 @@ def recording_policy(
   Raises:
     ValueError: for networks of stock Brax, which are not made of NNX modules.
   """
-  functions = getattr(ppo_networks, 'functions', None)
+  functions: Any = getattr(ppo_networks, 'functions', None)
   if not hasattr(functions, 'recording'):
     raise ValueError(
       'The layers of a network of stock Brax cannot be looked into; train one'

