@@ -129,7 +129,7 @@ def play(options: Mapping[str, Any]) -> episodes.Episodes:
       picture,
       recording,
       f'{title}, after {int(scene.path.name):,} env steps',
-      f'steps of {scene.control_dt:.4g} s',
+      scene.step_in_words,
     )
     print(f'Activations: {picture}')
   return played

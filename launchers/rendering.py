@@ -19,6 +19,8 @@ from .errors import nearest
 
 SUFFIXES = ('.mp4', '.gif', '.html')
 _WIDTH, _HEIGHT = 640, 480
+# A GIF, which hardly compresses, is half as wide and high.
+_SCALES = {'.mp4': 1, '.gif': 2}
 # Frames per second; a GIF counts hundredths of a second, and viewers take no
 # less than two.
 _MOST_FRAMES = {'.mp4': 60, '.gif': 50, '.html': math.inf}
@@ -104,7 +106,7 @@ def _bodies(states: Sequence[Any]) -> list[Any]:
 
 
 def frames(
-  env: Any, states: Sequence[Any], camera: str | None = None
+  env: Any, states: Sequence[Any], camera: str | None = None, scale: int = 1
 ) -> list[np.ndarray]:
   """Draws states.
 
@@ -112,6 +114,7 @@ def frames(
     env: of Playground or Brax.
     states: of it.
     camera: by name; MuJoCo's free camera by default.
+    scale: by which frames are smaller than 640 by 480 pixels.
 
   Raises:
     CannotRender: if MuJoCo cannot, for whatever reason.
@@ -122,7 +125,10 @@ def frames(
     # Progress bars and the complaints of a window system say it again.
     with contextlib.redirect_stderr(said):
       drawn = bare.render(
-        _bodies(states), height=_HEIGHT, width=_WIDTH, camera=camera
+        _bodies(states),
+        height=_HEIGHT // scale,
+        width=_WIDTH // scale,
+        camera=camera,
       )
   except Exception as e:  # whatever a driver raises
     gl = os.environ.get('MUJOCO_GL')
@@ -130,8 +136,8 @@ def frames(
     text = ' '.join(str(e).split())[:200].rstrip('.')
     raise CannotRender(
       f'MuJoCo cannot draw here ({type(e).__name__}: {text}; {now}). Without a'
-      ' screen, set MUJOCO_GL=egl, or MUJOCO_GL=osmesa where there is no EGL,'
-      ' before the program starts.'
+      ' screen, start the program with MUJOCO_GL=egl, which needs libEGL, or'
+      ' with MUJOCO_GL=osmesa, which needs libOSMesa.'
     ) from e
   return [np.asarray(frame) for frame in drawn]
 
@@ -202,7 +208,7 @@ def save(
       partial.write_text(_html(env, states, dt))
     else:
       every, fps = thin_out(dt, path.suffix)
-      drawn = frames(env, states[::every], camera)
+      drawn = frames(env, states[::every], camera, _SCALES[path.suffix])
       if path.suffix == '.gif':
         _write_gif(partial, drawn, fps)
       else:

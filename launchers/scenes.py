@@ -66,6 +66,13 @@ class Scene:
     return float(self.env.dt) * self.action_repeat
 
   @property
+  def step_in_words(self) -> str:
+    """What lies between two actions, in words and with its unit."""
+    if self.action_repeat == 1:
+      return f'env steps of {self.control_dt:.4g} s'
+    return f'steps of {self.action_repeat} env steps, {self.control_dt:.4g} s'
+
+  @property
   def num_steps(self) -> int:
     """Actions of the longest episode."""
     return -(-self.episode_length // self.action_repeat)

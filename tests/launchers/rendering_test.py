@@ -82,7 +82,7 @@ def test_what_cannot_be_drawn_is_told_and_leaves_nothing(
 
   text = str(told.value)
   assert 'ImportError: libGL.so is missing' in text
-  assert 'set MUJOCO_GL=egl' in text and 'osmesa' in text
+  assert 'with MUJOCO_GL=egl' in text and 'osmesa' in text
   assert (f'MUJOCO_GL={set_to}' if set_to else 'MUJOCO_GL is not set') in text
   assert not list(tmp_path.iterdir())
 

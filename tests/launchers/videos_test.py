@@ -35,7 +35,7 @@ def saved(monkeypatch):
 
 
 @pytest.fixture(scope='module')
-def counting() -> Any:
+def counting() -> tuple[Any, Any]:
   """`make_policy` and parameters of a policy that counts its steps."""
   networks = ppo_networks.make_network_factory(fakes.count_network)((1,), 1)
   keys = jax.random.split(jax.random.PRNGKey(1))
