@@ -135,6 +135,19 @@ def play(options: Mapping[str, Any]) -> episodes.Episodes:
   return played
 
 
+def instead_of_training(options: Mapping[str, Any]) -> None:
+  """Does what `--play_only` asks the training program for.
+
+  Args:
+    options: see `options.parse`.
+
+  Raises:
+    UserError: as `play`, or if there is nothing to play.
+    OSError: as `play`.
+  """
+  play(play_options.from_training(options))
+
+
 def _save_videos(
   scene: scenes.Scene, options: Mapping[str, Any], seed: int
 ) -> None:

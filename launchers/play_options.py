@@ -27,7 +27,8 @@ _STRINGS = {
   'env_name': 'Environment of MuJoCo Playground, for a checkpoint without a'
   " run's config.json.",
   'video': 'File for a video of the first episode: .mp4, or .gif, which needs'
-  ' no ffmpeg, or .html, a page with a viewer, for environments of Brax.',
+  ' no ffmpeg, or, for environments of Brax, .html, a page whose viewer comes'
+  ' from the network.',
   'camera': "Of the video, by name; MuJoCo's free camera by default.",
   'activations': 'PNG file for the outputs of layers over time.',
 }

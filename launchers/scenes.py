@@ -105,7 +105,7 @@ def _base(step: Any, options: Mapping[str, Any]) -> dict[str, Any]:
   env_name = options.get('env_name')
   for folder in list(step.parents)[:2]:
     if (folder / CONFIG_NAME).exists():
-      base = saved.read(folder, 'the run')
+      base = saved.read(folder, '--load_checkpoint_path')
       if env_name not in (None, base['env_name']):
         raise UserError(
           f'--env_name={env_name} contradicts the checkpoint, which was trained'

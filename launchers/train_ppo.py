@@ -39,7 +39,6 @@ from . import description
 from . import environments
 from . import options as command_line
 from . import play
-from . import play_options
 from . import processes
 from . import reporting
 from . import saved
@@ -216,10 +215,9 @@ def train(
     reporter(env_steps, metrics)
 
   films = videos.Videos.of(arguments, folder)
-  if session.video_every is not None:
-    arguments['policy_params_fn'] = films.during(
-      session.video_every, total // schedule.num_rounds
-    )
+  arguments |= films.callbacks(
+    session.video_every, total // schedule.num_rounds
+  )
   try:
     policy = _call_train(config, session, **arguments, progress_fn=report)
   finally:
@@ -259,7 +257,7 @@ def main(argv: Sequence[str]) -> int:
       print(command_line.help_text())
       return 0
     if options.get('play_only'):
-      play.play(play_options.from_training(options))
+      play.instead_of_training(options)
       return 0
     processes.connect(options, command_line.PROGRAM)
     with processes.together():

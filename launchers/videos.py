@@ -91,6 +91,14 @@ class Videos:
     rendering.save(path, self._env, states, dt)
     return path
 
+  def callbacks(
+    self, every: int | None, env_steps_per_evaluation: int
+  ) -> dict[str, Any]:
+    """Returns arguments of `train`: those of `during`; `every` may be `None`."""
+    if every is None:
+      return {}
+    return {'policy_params_fn': self.during(every, env_steps_per_evaluation)}
+
   def during(self, every: int, env_steps_per_evaluation: int) -> Any:
     """Returns a `policy_params_fn` that films at some of the evaluations.
 

@@ -55,7 +55,10 @@ def save_run(
   size = (2,)
   preprocess = running_statistics.normalize if normalize else lambda x, _: x
   networks = factory(size, 1, preprocess_observations_fn=preprocess)
-  params = saved_policies.measured_params(factory(size, 1), size, offset)
+  measured = lambda: saved_policies.measured_params(
+    factory(size, 1), size, offset
+  )
+  params = jax.jit(measured)()
   config = checkpoint.network_config(
     factory, size, 1, normalize, std_eps=0.0, mode='welford'
   )

@@ -13,9 +13,11 @@ from tests import fakes
 from tests import small_runs
 from tests import toy_envs
 
+_Counting = tuple[Any, Any]
+
 
 class _Clock(toy_envs.TickEnv):
-  """An environment that pushes back what is remembered: obs = ticks."""
+  """An environment whose step takes a tenth of a second."""
 
   dt = 0.1
 
@@ -35,7 +37,7 @@ def saved(monkeypatch):
 
 
 @pytest.fixture(scope='module')
-def counting() -> tuple[Any, Any]:
+def counting() -> _Counting:
   """`make_policy` and parameters of a policy that counts its steps."""
   networks = ppo_networks.make_network_factory(fakes.count_network)((1,), 1)
   keys = jax.random.split(jax.random.PRNGKey(1))
@@ -43,7 +45,9 @@ def counting() -> tuple[Any, Any]:
   return ppo_networks.make_inference_fn(networks), params
 
 
-def test_films_are_made_at_every_so_many_evaluations(tmp_path, saved, counting):
+def test_films_are_made_at_every_so_many_evaluations(
+  tmp_path, saved, counting: _Counting
+):
   films = videos.Videos(_Clock(end=3), tmp_path, episode_length=7)
   hook = films.during(2, 100)
 
@@ -56,7 +60,9 @@ def test_films_are_made_at_every_so_many_evaluations(tmp_path, saved, counting):
   ]
 
 
-def test_every_film_begins_with_a_fresh_carry(tmp_path, counting, monkeypatch):
+def test_every_film_begins_with_a_fresh_carry(
+  tmp_path, counting: _Counting, monkeypatch
+):
   films = videos.Videos(_Clock(), tmp_path, episode_length=4, action_repeat=2)
   played = []
   monkeypatch.setattr(rendering, 'save', lambda *a: None)
@@ -73,7 +79,9 @@ def test_every_film_begins_with_a_fresh_carry(tmp_path, counting, monkeypatch):
   assert [p.actions[:, 0].tolist() for p in played] == [[0, 1], [0, 1]]
 
 
-def test_a_renderer_that_fails_is_one_warning(tmp_path, counting, monkeypatch):
+def test_a_renderer_that_fails_is_one_warning(
+  tmp_path, counting: _Counting, monkeypatch
+):
   told, tries = [], []
 
   def save(*args):
@@ -95,7 +103,9 @@ def test_a_renderer_that_fails_is_one_warning(tmp_path, counting, monkeypatch):
   assert len(tries) == 1
 
 
-def test_after_training_what_fails_is_told(tmp_path, counting, capsys):
+def test_after_training_what_fails_is_told(
+  tmp_path, counting: _Counting, capsys
+):
   films = videos.Videos(small_runs.PointEnv(), tmp_path, episode_length=3)
 
   films.after(*counting, 0)
@@ -107,7 +117,7 @@ def test_after_training_what_fails_is_told(tmp_path, counting, capsys):
 
 
 def test_after_training_some_episodes_are_filmed(
-  tmp_path, saved, counting, capsys
+  tmp_path, saved, counting: _Counting, capsys
 ):
   films = videos.Videos(_Clock(2), tmp_path, episode_length=5)
 
