@@ -94,7 +94,7 @@ class Videos:
   def callbacks(
     self, every: int | None, env_steps_per_evaluation: int
   ) -> dict[str, Any]:
-    """Returns arguments of `train`: those of `during`; `every` may be `None`."""
+    """Returns arguments of `train`, as `during`; none if `every` is `None`."""
     if every is None:
       return {}
     return {'policy_params_fn': self.during(every, env_steps_per_evaluation)}

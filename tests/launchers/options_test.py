@@ -15,6 +15,7 @@ from launchers.errors import UserError
 
 _OWN = {
   'resume',
+  'video_every',
   'export',
   'config',
   'set',
@@ -37,6 +38,9 @@ _OWN = {
 # What is not handed on under its own name.
 _TREATED = {
   'resume',
+  'play_only',
+  'num_videos',
+  'video_every',
   'load_checkpoint_path',
   'export',
   'config',
