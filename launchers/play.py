@@ -124,11 +124,13 @@ def play(options: Mapping[str, Any]) -> episodes.Episodes:
     recording = activation_plot.record(
       scene, layers, steps, seed, deterministic
     )
-    title = f'{scene.env_name}, {scene.network}'
+    # A checkpoint may have been given a name of its own.
+    name = scene.path.name
+    when = f'after {int(name):,} env steps' if name.isdecimal() else name
     activation_plot.draw(
       picture,
       recording,
-      f'{title}, after {int(scene.path.name):,} env steps',
+      f'{scene.env_name}, {scene.network}, {when}',
       scene.step_in_words,
     )
     print(f'Activations: {picture}')

@@ -1,5 +1,7 @@
 """The program as users meet it."""
 
+import shutil
+
 import numpy as np
 from PIL import Image
 from PIL import ImageSequence
@@ -107,6 +109,17 @@ def test_a_video_and_a_picture_are_written(run, tmp_path, capsys):
     lasts = sum(f.info['duration'] for f in ImageSequence.Iterator(gif))
   assert lasts == 200  # ms: four steps, the limit of an episode
   assert picture.read_bytes().startswith(b'\x89PNG')
+
+
+def test_a_checkpoint_may_have_another_name(run, tmp_path):
+  shutil.copytree(run, tmp_path / 'run')
+  folder = tmp_path / 'run' / 'checkpoints'
+  (folder / '000000000007').rename(folder / 'best')
+  picture = tmp_path / 'out.png'
+
+  flags = ('--episodes=1', '--activation_steps=4', f'--activations={picture}')
+  assert _main(folder / 'best', *flags) == 0
+  assert picture.exists()
 
 
 def test_where_nothing_can_be_drawn_the_table_is_there(
