@@ -106,6 +106,16 @@ _INTEGERS = {
     'Env steps between reports of --log_training_metrics.',
   ),
   'num_processes': (1, 'Processes that train together.'),
+  'num_videos': (
+    0,
+    'Episodes to film after training, rollout0.mp4 and so on; by default 0.'
+    ' With --play_only they go to --logdir, by default here.',
+  ),
+  'video_every': (
+    1,
+    'Film an episode at every so many evaluations, too: videos/ in the folder'
+    ' of the run.',
+  ),
   'process_id': (0, 'Number of this one, from 0; process 0 reports and saves.'),
 }
 
@@ -135,6 +145,8 @@ _BOOLEANS = {
   'use_wandb': 'Log to Weights & Biases, too; needs the package wandb.',
   'dry_run': 'Show the configuration, the layers and the memory that would be'
   ' needed, and stop: nothing is trained, and no folder is made.',
+  'play_only': 'Play --load_checkpoint_path, as brax-nnx-play does, and train'
+  ' nothing.',
   'stop_on_nan': 'Stop when an observation, a reward, a loss or a parameter is'
   ' not finite; on by default.',
 }

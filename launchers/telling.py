@@ -76,6 +76,7 @@ def conclude(config: RunConfig, folder: pathlib.Path, reward: str) -> None:
   print(f'  checkpoints    {folder / reporting.CHECKPOINTS_NAME}')
   if (folder / reporting.EXPORTED_NAME).exists():
     print(f'  for a robot    {folder / reporting.EXPORTED_NAME}')
+  print(f'Look at it with brax-nnx-play {folder}')
   print('Load the policy with')
   print('  from brax_nnx_plugin.ppo import checkpoint')
   # A network of the user's own is named by the user alone.

@@ -12,15 +12,12 @@ code 1). Interrupted once, a run ends after its epoch with a checkpoint (exit
 code 0), and --resume goes on with it.
 """
 
-from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
-import dataclasses
 import os
 import pathlib
 import signal
 import sys
-import threading
 from typing import Any
 
 from absl import logging
@@ -39,13 +36,15 @@ from . import description
 from . import dry_run
 from . import environments
 from . import options as command_line
+from . import play
 from . import processes
 from . import reporting
 from . import saved
 from . import telling
-from .back_ends import Wanted
+from . import videos
 from .configs import RunConfig
 from .errors import UserError
+from .session import Session
 
 _FAILED = 1
 # Shells say so of a program that a signal has ended, plus its number.
@@ -85,65 +84,6 @@ def train_arguments(config: RunConfig, one_env: bool = False) -> dict[str, Any]:
     if not config.randomize_eval:
       arguments['eval_env'] = Unrandomized(eval_env)
   return arguments
-
-
-@dataclasses.dataclass(frozen=True)
-class Session:
-  """How a run is carried out, apart from what it is.
-
-  Attributes:
-    logdir: folder that the one of a new run goes into.
-    suffix: end of its name.
-    resume: folder of a run to go on with; `None` to start one.
-    load_checkpoint_path: checkpoint whose parameters a new run starts from.
-    export: whether to write the policy for deployment, too.
-    back_ends: where else metrics are to go.
-  """
-
-  logdir: str = 'runs'
-  suffix: str | None = None
-  resume: str | None = None
-  load_checkpoint_path: str | None = None
-  export: bool = False
-  back_ends: Wanted = Wanted()
-
-  @classmethod
-  def of(cls, options: Mapping[str, Any]) -> 'Session':
-    """Takes what it needs out of the flags that were given."""
-    names = [field.name for field in dataclasses.fields(cls)]
-    given = {name: options[name] for name in names if name in options}
-    return cls(**given, back_ends=Wanted.of(options))
-
-  def restored(self) -> Any:
-    """Returns what `train` is to restore, if anything.
-
-    Raises:
-      UserError: if there is no checkpoint where one was named.
-    """
-    if self.resume is not None:
-      return checkpoint.latest(self.resume)
-    if self.load_checkpoint_path is None:
-      return None
-    try:
-      path = checkpoint.find(self.load_checkpoint_path)
-    except ValueError as e:
-      raise UserError(f'--load_checkpoint_path: {e}') from None
-    return checkpoint.params_only(path)
-
-  def saving(self) -> contextlib.AbstractContextManager[None]:
-    """Lets signals end the run with a checkpoint, if they can come here."""
-    if threading.current_thread() is not threading.main_thread():
-      return contextlib.nullcontext()
-    return checkpoint.save_on(signal.SIGINT, signal.SIGTERM, notify=_promise)
-
-
-def _promise(signum: int) -> None:
-  print(
-    f'\n{command_line.PROGRAM}: {signal.Signals(signum).name}: stopping after'
-    ' this epoch, with a checkpoint; a second one stops at once.',
-    file=sys.stderr,
-    flush=True,
-  )
 
 
 def _call_train(
@@ -227,11 +167,16 @@ def train(
       )
   if reporter is None:
     return *_call_train(config, session, **arguments), None
+  films = videos.Videos.of(arguments, folder)
+  arguments |= films.callbacks(
+    session.video_every, schedule.total_env_steps // schedule.num_rounds
+  )
   with reporter:
     policy = _call_train(config, session, **arguments, progress_fn=reporter)
   if session.export:
     telling.export_policy(config, folder, arguments['environment'])
   telling.conclude(config, folder, reporter.last_reward())
+  films.after(*policy, session.num_videos)
   return *policy, folder
 
 
@@ -246,6 +191,9 @@ def main(argv: Sequence[str]) -> int:
     options = command_line.parse(argv[1:])
     if options.get('help'):
       print(command_line.help_text())
+      return 0
+    if options.get('play_only'):
+      play.instead_of_training(options)
       return 0
     processes.connect(options, command_line.PROGRAM)
     with processes.together():

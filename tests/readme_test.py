@@ -23,6 +23,7 @@ from launchers import benchmark
 from launchers import configs
 from launchers import description
 from launchers import options
+from launchers import play_options
 from tests import saved_policies
 from tests import small_runs
 from tests import source_tree
@@ -61,6 +62,12 @@ def test_training_commands_are_understood(command, tmp_path, monkeypatch):
     assert config.network == parsed.get('network', config.network)
 
 
+@pytest.mark.parametrize('command', commands('brax-nnx-play'))
+def test_playing_commands_are_understood(command):
+  parsed = play_options.parse(shlex.split(command)[1:])
+  assert parsed['load_checkpoint_path'] == 'runs/NAME'
+
+
 @pytest.mark.parametrize('command', commands('brax-nnx-benchmark'))
 def test_benchmark_commands_are_understood(command):
   names = re.findall(r'--(\w+)=', command)
@@ -69,6 +76,7 @@ def test_benchmark_commands_are_understood(command):
 
 def test_there_are_commands_to_test():
   assert commands('brax-nnx-train')
+  assert commands('brax-nnx-play')
   assert commands('brax-nnx-benchmark')
 
 

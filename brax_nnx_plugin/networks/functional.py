@@ -190,6 +190,10 @@ class ModuleTemplate:
     """Returns the module itself, with shapes in place of arrays."""
     return merge(self._graphdefs[False], self._parts)
 
+  def mapped(self, change: Callable[[Any], Any]) -> 'ModuleTemplate':
+    """Returns the template of `change(module)`, for each module built."""
+    return ModuleTemplate(lambda key: change(self._build(key)))
+
   def is_value(self, names: tuple[str, ...]) -> bool:
     """Returns whether a variable belongs to the value function."""
     return any(names[: len(p) + 1] == (*p, 'value') for p in self.ports)

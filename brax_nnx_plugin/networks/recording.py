@@ -147,6 +147,31 @@ def with_recording(network: Any) -> Any:
   return copy
 
 
+def layers_with_memory(network: Any) -> list[str]:
+  """Lists the layers that have a carry, by the paths of `extract_activations`.
+
+  A graph of populations counts as one layer, and so does what hides its
+  children.
+
+  Args:
+    network: a stateful module. Its `initialize_state` is called, which may draw
+      keys: pass a copy, or call this on abstract values.
+  """
+
+  def walk(module: Any, path: tuple[str, ...]) -> Iterator[str]:
+    if not jax.tree.leaves(module.initialize_state(1)):
+      return
+    if isinstance(module, AbstractContainer) and not hasattr(
+      module, _CONTAINER_FLAG
+    ):
+      for name in module.names:
+        yield from walk(module[name], (*path, str(name)))
+    else:
+      yield '/'.join(path)
+
+  return list(walk(network, ()))
+
+
 def _walk(metrics: Mapping[Any, Any], path: str) -> Iterator[tuple[str, Any]]:
   """Yields the recorded outputs, those of parents before their children's."""
   if ACTIVATION_KEY in metrics:

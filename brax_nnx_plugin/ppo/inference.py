@@ -16,6 +16,7 @@ from typing import Any
 from brax.training.agents.ppo import networks as brax_ppo_networks
 import jax
 
+from brax_nnx_plugin.networks import recording
 from brax_nnx_plugin.ppo import observations
 from brax_nnx_plugin.ppo.types import NetworkFunctions
 from brax_nnx_plugin.ppo.types import NetworkOutput
@@ -38,6 +39,11 @@ class _Policy:
     self._params = params
     self._variables = functions.variables(params[1], params[2])
     self._deterministic = deterministic
+
+  @property
+  def layers_with_memory(self) -> list[str] | None:
+    """Paths of the layers with a carry; `None` if nothing is recorded."""
+    return getattr(self._functions, 'layers_with_memory', None)
 
   @functools.cached_property
   def _needed(self) -> frozenset[str]:
@@ -66,6 +72,8 @@ class _Policy:
     extras = _of_the_action(out, self._deterministic)
     if not self._deterministic and whole is observation:
       extras['value'] = out.value
+    if self.layers_with_memory is not None:
+      extras['activations'] = recording.extract_activations(out.metrics)
     return out.action, out.state, extras
 
 
@@ -208,6 +216,33 @@ class _MemorylessPolicy(_Policy):
     return jax.tree.map(
       lambda x: x.reshape((*rows, *x.shape[1:])), (action, extras)
     )
+
+
+def recording_policy(
+  ppo_networks: Any, params: Any, deterministic: bool = False
+) -> Any:
+  """Makes a policy that also says what its layers put out.
+
+  It acts as the one of `make_inference_fn` does. `extras['activations']` maps
+  the path of each layer to its output `[B, ...]`, and `layers_with_memory` are
+  the paths, or their beginnings, of those with a carry.
+
+  Args:
+    ppo_networks: what a network factory of this package returned.
+    params: the triple (normalizer, policy, value).
+    deterministic: act by the mode of the distribution.
+
+  Raises:
+    ValueError: for networks of stock Brax, which are not made of NNX modules.
+  """
+  functions: Any = getattr(ppo_networks, 'functions', None)
+  if not hasattr(functions, 'recording'):
+    raise ValueError(
+      'The layers of a network of stock Brax cannot be looked into; train one'
+      ' of ppo.networks instead.'
+    )
+  kind = StatefulPolicy if functions.stateful else _MemorylessPolicy
+  return kind(functions.recording(), params, deterministic)
 
 
 def _expand(tree: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Mapping
+import copy
 import dataclasses
 import functools
 from typing import Any
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 from brax_nnx_plugin.networks import contract
 from brax_nnx_plugin.networks import dependence
 from brax_nnx_plugin.networks import functional
+from brax_nnx_plugin.networks import recording
 from brax_nnx_plugin.networks import stepping
 from brax_nnx_plugin.networks import types as module_types
 from brax_nnx_plugin.ppo import observations
@@ -80,7 +82,11 @@ class ModuleFunctions:
     distributional: whether its output has quantiles of the return.
     has_own_loss: whether its regularization loss is more than a constant.
     observation_spec: shape of one observation, or a dict of them.
+    layers_with_memory: paths of the layers with a carry, if the metrics have
+      the outputs of all layers (see `recording`); `None` if they do not.
   """
+
+  layers_with_memory: list[str] | None = None
 
   def __init__(
     self,
@@ -169,6 +175,19 @@ class ModuleFunctions:
     """Returns abstract (params, statistics)."""
     trees = jax.eval_shape(self.template.init, jax.random.key(0))
     return trees['params'], trees['statistics']
+
+  def recording(self) -> 'ModuleFunctions':
+    """Returns the same network with the outputs of its layers as metrics."""
+    found: list[str] = []
+
+    def change(module):
+      found[:] = recording.layers_with_memory(module)
+      return recording.with_recording(module)
+
+    recorder = copy.copy(self)
+    recorder.template = self.template.mapped(change)
+    recorder.layers_with_memory = found
+    return recorder
 
   def _module(self, variables: NetworkVariables, key=None, evaluate=False):
     params, statistics = variables.params, variables.statistics

@@ -47,6 +47,11 @@ CONFIG_KEYS = (
 )
 
 
+def is_built_in(config: Mapping[str, Any]) -> bool:
+  """Whether a network is rebuilt without naming its factory."""
+  return config['network_factory'] in _FACTORIES
+
+
 def _encode(name: str, value: Any) -> Any:
   """Turns a factory argument into JSON."""
   if isinstance(value, Mapping):
@@ -143,7 +148,7 @@ def network_config(
 
 
 def _resolve_factory(config: Mapping[str, Any]) -> Callable[..., Any]:
-  if config['network_factory'] in _FACTORIES:
+  if is_built_in(config):
     return _FACTORIES[config['network_factory']]
   raise ValueError(
     f'The checkpoint was made with {config["network_factory"]}, which is not'

@@ -8,8 +8,8 @@
 episode it is reset, and so is the memory of the policy.
 """
 
+from collections.abc import Callable
 import dataclasses
-import functools
 from typing import Any
 
 from flax import struct
@@ -64,15 +64,7 @@ class _Player:
 
 
 def rollout(
-  env: Any,
-  policy: Any,
-  key: jax.Array,
-  num_steps: int,
-  *,
-  episode_length: int | None = 1000,
-  action_repeat: int = 1,
-  render_every: int | None = 1,
-  batch_size: int | None = None,
+  env: Any, policy: Any, key: jax.Array, num_steps: int, **options: Any
 ) -> Played:
   """Plays a policy, in one compiled program.
 
@@ -82,12 +74,39 @@ def rollout(
     policy: with memory or without, as `make_policy` or `load_policy` return it.
     key: for the resets and for the policy.
     num_steps: actions to take, over as many episodes as that makes.
+    **options: as for `make_rollout`.
+
+  Raises:
+    ValueError: as `make_rollout`.
+  """
+  return make_rollout(env, lambda _: policy, num_steps, **options)(None, key)
+
+
+def make_rollout(
+  env: Any,
+  make_policy: Callable[[Any], Any],
+  num_steps: int,
+  *,
+  episode_length: int | None = 1000,
+  action_repeat: int = 1,
+  render_every: int | None = 1,
+  batch_size: int | None = None,
+) -> Callable[[Any, jax.Array], Played]:
+  """Makes a program that plays a policy with whatever parameters.
+
+  Args:
+    env: as for `rollout`.
+    make_policy: from parameters to a policy, as `train` returns it.
+    num_steps: actions to take, over as many episodes as that makes.
     episode_length: env steps after which an episode ends; `None` for no limit.
       With `batch_size` the wrappers know.
     action_repeat: env steps per action; with `batch_size` the wrappers know.
     render_every: how many steps from one state that is kept to the next; `None`
       for no states.
     batch_size: rows of a batched environment.
+
+  Returns:
+    A function of parameters and a key, compiled at its first call.
 
   Raises:
     ValueError: if a number is below 1, or `num_steps` is no multiple of
@@ -112,20 +131,24 @@ def rollout(
     if batch_size is None
     else _Batch(env, batch_size)
   )
-  play = jax.jit(
-    functools.partial(
-      _play, game, _Player(policy, batch_size), num_steps, every
+
+  @jax.jit
+  def play(params, key):
+    player = _Player(make_policy(params), batch_size)
+    return _play(game, player, num_steps, every, key)
+
+  def run(params: Any, key: jax.Array) -> Played:
+    kept, (actions, rewards, dones) = play(params, key)
+    states = jax.device_get(kept) if render_every is not None else None
+    count = 0 if render_every is None else num_steps // every
+    return Played(
+      actions,
+      rewards,
+      dones,
+      [jax.tree.map(lambda x, i=i: x[i], states) for i in range(count)],
     )
-  )
-  kept, (actions, rewards, dones) = play(key)
-  states = jax.device_get(kept) if render_every is not None else None
-  count = 0 if render_every is None else num_steps // every
-  return Played(
-    actions,
-    rewards,
-    dones,
-    [jax.tree.map(lambda x, i=i: x[i], states) for i in range(count)],
-  )
+
+  return run
 
 
 @struct.dataclass

@@ -14,8 +14,11 @@ import pytest
 from brax_nnx_plugin.ppo import checkpoint
 from brax_nnx_plugin.ppo import numpy_policy
 from launchers import configs
+from launchers import episodes
 from launchers import options
+from launchers import scenes
 from launchers import train_ppo
+from tests import played_runs
 
 _ROOT = pathlib.Path(train_ppo.__file__).parents[1]
 
@@ -99,13 +102,21 @@ def test_run_leaves_everything_behind(finished):
   assert config['network']['arguments']['policy_memory_size'] == 8
 
 
-@pytest.mark.slow
-def test_policy_of_the_run_acts_as_the_trainers(finished, tmp_path):
-  """A run is a function of its seed: trained again here, it is the same."""
+@pytest.fixture(scope='module')
+def trained_here(tmp_path_factory):
+  """Returns what the trainer returns.
+
+  A run is a function of its seed: trained again here, it is the same.
+  """
   config = configs.resolve(options.parse(_TINY), has_gpu=False)
-  make_policy, params, _ = train_ppo.train(
-    config, train_ppo.Session(str(tmp_path))
-  )
+  session = train_ppo.Session(str(tmp_path_factory.mktemp('again')))
+  make_policy, params, _ = train_ppo.train(config, session)
+  return make_policy, params
+
+
+@pytest.mark.slow
+def test_policy_of_the_run_acts_as_the_trainers(finished, trained_here):
+  make_policy, params = trained_here
   trained = make_policy(params, deterministic=True)
   loaded = checkpoint.load_policy(finished[1])
   robot = numpy_policy.load(finished[1] / 'exported')
@@ -129,3 +140,21 @@ def test_policy_of_the_run_acts_as_the_trainers(finished, tmp_path):
       trained.reset(extras['state'], done),
       loaded.reset(other_extras['state'], done),
     ]
+
+
+@pytest.mark.slow
+def test_what_is_played_acts_as_the_trainers(finished, trained_here, capsys):
+  make_policy, params = trained_here
+  flags = ['--play_only', f'--load_checkpoint_path={finished[1]}']
+
+  assert train_ppo.main(['brax-nnx-train', *flags, '--num_eval_envs=2']) == 0
+
+  scene = scenes.load(finished[1])
+  played = episodes.play(scene, 2, keep_states=True)
+  assert episodes.table(played) in capsys.readouterr().out
+  assert played.lengths.tolist() == [20, 20]
+  expected = played_runs.actions_along(
+    make_policy(params, deterministic=True), played.states[:5]
+  )
+  np.testing.assert_allclose(played.actions[:5, 0], expected, atol=1e-5)
+  assert np.abs(expected).max() > 1e-3

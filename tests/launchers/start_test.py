@@ -72,12 +72,50 @@ def test_what_is_installed_here_is_new_enough():
   assert start.what_is_missing() is None
 
 
-@pytest.mark.parametrize('program', ['train', 'benchmark'])
+@pytest.mark.parametrize('program', ['train', 'play', 'benchmark'])
 def test_a_program_ends_with_the_sentence(monkeypatch, program):
   monkeypatch.setattr(start, 'what_is_missing', lambda: 'jax 0.9 is too old.')
   with pytest.raises(SystemExit) as ended:
     getattr(start, program)()
   assert ended.value.code == f'brax-nnx-{program}: jax 0.9 is too old.'
+
+
+_VIDEO = ['runs/NAME', '--video=out.mp4']
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'environ', 'libraries', 'way'),
+  [
+    (_VIDEO, {}, ['libEGL.so.1', 'libOSMesa.so.8'], 'egl'),
+    (['--num_videos=2'], {}, ['libOSMesa.so.8'], 'osmesa'),
+    (['--video_every', '2'], {'MUJOCO_GL': ''}, ['libEGL.so.1'], 'egl'),
+    (_VIDEO, {}, [], None),
+    (['runs/NAME'], {}, ['libEGL.so.1'], None),
+    (_VIDEO, {'MUJOCO_GL': 'glfw'}, ['libEGL.so.1'], None),
+    (_VIDEO, {'DISPLAY': ':0'}, ['libEGL.so.1'], None),
+  ],
+)
+def test_without_a_screen_what_is_installed_draws(
+  arguments, environ, libraries, way
+):
+  found = start.way_to_draw(arguments, environ, lambda name: name in libraries)
+  assert found == way
+
+
+def test_a_way_to_draw_that_is_missing_is_one_sentence(monkeypatch):
+  def load(name):
+    raise AttributeError("'NoneType' object has no attribute 'glGetError'")
+
+  monkeypatch.setattr(start.importlib, 'import_module', load)
+  monkeypatch.setenv('MUJOCO_GL', 'osmesa')
+  with pytest.raises(SystemExit) as ended:
+    start.play()
+  text = str(ended.value.code)
+  assert text.startswith('brax-nnx-play: ') and '\n' not in text
+  assert 'MUJOCO_GL=osmesa' in text and 'egl' in text
+  monkeypatch.delenv('MUJOCO_GL')
+  with pytest.raises(AttributeError):
+    start.play()
 
 
 def test_nothing_else_is_imported_first():

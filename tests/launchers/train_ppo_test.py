@@ -286,3 +286,40 @@ def test_results_are_named_at_the_end(tmp_path, capsys, fake_train, reward):
   assert arguments['eval_env'].observation_size == 3
   assert arguments['num_envs'] == 128
   assert json.loads((folder / 'config.json').read_text())['seed'] == 4
+
+
+def test_without_a_picture_the_run_is_done_all_the_same(
+  tmp_path, capsys, fake_train
+):
+  def train(*args, **kwargs):
+    (tmp_path / 'saved').write_text('a checkpoint')
+
+    def make_policy(params, deterministic):
+      raise ImportError('no OpenGL')
+
+    return make_policy, (), {}
+
+  fake_train(train)
+  arguments = ('--num_videos=3', '--video_every=2', f'--logdir={tmp_path}/runs')
+  assert _main(*arguments) == 0
+  captured = capsys.readouterr()
+  last = captured.err.splitlines()[-1]
+  assert last == 'There is no video: ImportError: no OpenGL'
+  assert 'Done' in captured.out
+  assert (tmp_path / 'saved').exists()
+
+
+@pytest.mark.parametrize('every', [None, 2])
+def test_videos_of_training_are_made_at_evaluations(
+  tmp_path, fake_train, every
+):
+  given = []
+
+  def train(*args, **kwargs):
+    given.append(kwargs.get('policy_params_fn'))
+    return 'make_policy', 'params', {}
+
+  fake_train(train)
+  flags = [f'--video_every={every}'] if every else []
+  assert _main(f'--logdir={tmp_path}', *flags) == 0
+  assert callable(given[0]) == (every is not None)

@@ -1,0 +1,293 @@
+"""A checkpoint and the environment it was trained in, ready to be played."""
+
+from collections.abc import Mapping
+import dataclasses
+import functools
+import json
+from typing import Any
+
+from brax import envs
+import jax
+from mujoco_playground import wrapper
+
+from brax_nnx_plugin.ppo import checkpoint
+from brax_nnx_plugin.ppo import inference
+from brax_nnx_plugin.ppo import network_config
+
+from . import environments
+from . import saved
+from .errors import UserError
+from .errors import nearest
+from .hiding import HideObservations
+from .hiding import parse_indices
+from .networks import KINDS
+from .reporting import CONFIG_NAME
+
+PLAYGROUND = 'playground'
+BRAX = 'brax'
+
+# What Brax's `train` does unless told otherwise.
+_EPISODE_LENGTH = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Scene:
+  """An environment, and a policy that was trained for it.
+
+  Attributes:
+    env: one environment as it is made, but for what is hidden.
+    env_name: in its suite.
+    suite: `PLAYGROUND` or `BRAX`.
+    hidden: entries of the observation that are left out.
+    episode_length: env steps.
+    action_repeat: env steps per action.
+    path: of the checkpoint.
+    network: kind of the network, in the words of `--network`.
+    networks: what its factory returned.
+    params: the triple (normalizer, policy, value).
+    notes: sentences on what differs from training.
+  """
+
+  env: Any
+  env_name: str
+  suite: str
+  hidden: tuple[int, ...]
+  episode_length: int
+  action_repeat: int
+  path: Any
+  network: str
+  networks: Any
+  params: Any
+  notes: tuple[str, ...] = ()
+
+  @property
+  def control_dt(self) -> float:
+    """Seconds from one action to the next."""
+    return float(self.env.dt) * self.action_repeat
+
+  @property
+  def step_in_words(self) -> str:
+    """What lies between two actions, in words and with its unit."""
+    if self.action_repeat == 1:
+      return f'env steps of {self.control_dt:.4g} s'
+    return f'steps of {self.action_repeat} env steps, {self.control_dt:.4g} s'
+
+  @property
+  def num_steps(self) -> int:
+    """Actions of the longest episode."""
+    return -(-self.episode_length // self.action_repeat)
+
+  @functools.cached_property
+  def batched(self) -> Any:
+    """The environment in the wrappers of training, without randomization."""
+    wrap: Any = wrapper.wrap_for_brax_training
+    if self.suite == BRAX:
+      wrap = envs.training.wrap
+    return wrap(
+      self.env,
+      episode_length=self.episode_length,
+      action_repeat=self.action_repeat,
+    )
+
+  @functools.cached_property
+  def make_policy(self) -> Any:
+    """`make_policy(params, deterministic)`, as `train` returns it."""
+    return inference.make_inference_fn(self.networks)
+
+
+def _base(step: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns what the run of a checkpoint was, in the form of a preset.
+
+  Raises:
+    UserError: if there is nothing to tell the environment from, or flags
+      contradict.
+  """
+  env_name = options.get('env_name')
+  for folder in list(step.parents)[:2]:
+    if (folder / CONFIG_NAME).exists():
+      base = saved.read(folder, '--load_checkpoint_path')
+      if env_name not in (None, base['env_name']):
+        raise UserError(
+          f'--env_name={env_name} contradicts the checkpoint, which was trained'
+          f' in {base["env_name"]}; leave the flag out.'
+        )
+      return {'suite': _suite(folder)} | base
+  if env_name is None:
+    raise UserError(
+      f'There is no {CONFIG_NAME} of a run beside {step}, which would say what'
+      ' environment it was trained in. Name it with --env_name.'
+    )
+  return {
+    'suite': PLAYGROUND,
+    'env_name': env_name,
+    'environment': {},
+    'hide_observations': (),
+    'ppo': environments.ppo_config(env_name),
+  }
+
+
+def _suite(folder: Any) -> str:
+  """Returns where the environment of a run comes from."""
+  text = json.loads((folder / CONFIG_NAME).read_text())
+  return text['environment'].get('suite', PLAYGROUND)
+
+
+def _playground_env(
+  base: Mapping[str, Any], changes: Mapping[str, Any], options: Any
+) -> tuple[Any, list[str]]:
+  """Makes an environment of Playground; returns what differs, too."""
+  name, before = base['env_name'], base['environment']
+  known = environments.default_config(name)
+  changes, notes = dict(changes), []
+  if 'impl' in options:
+    changes['impl'] = options['impl']
+  elif jax.default_backend() != 'gpu' and 'impl' in known:
+    changes.setdefault('impl', 'jax')
+  config = environments.config_of(name, {**before, **changes})
+  for entry, value in changes.items():
+    if entry in before and before[entry] != value:
+      notes.append(
+        f'env.{entry} is {value!r} here and was {before[entry]!r} in training.'
+      )
+  return environments.load(name, config, base['hide_observations']), notes
+
+
+def _brax_env(
+  base: Mapping[str, Any], changes: Mapping[str, Any]
+) -> tuple[Any, list[str]]:
+  """Makes an environment of Brax itself; returns what differs, too."""
+  before = base['environment']
+  notes = [
+    f'env.{entry} is {value!r} here and was {before.get(entry)!r} in training.'
+    for entry, value in changes.items()
+    if before.get(entry) != value
+  ]
+  try:
+    env: Any = envs.get_environment(base['env_name'], **{**before, **changes})
+  except KeyError:
+    raise UserError(f'Brax has no environment {base["env_name"]!r}.') from None
+  except (TypeError, ValueError) as e:
+    raise UserError(
+      f'{base["env_name"]} cannot be made with this configuration: {e}'
+    ) from e
+  hidden = base['hide_observations']
+  return (HideObservations(env, hidden) if hidden else env), notes
+
+
+def _network_name(
+  step: Any, saved_kind: str, config: Mapping[str, Any], given: str | None
+) -> str | None:
+  """Returns what `checkpoint.load` is to import, if anything.
+
+  Raises:
+    UserError: if the flag contradicts, or is needed and not given.
+  """
+  own = not network_config.is_built_in(config)
+  if given is None:
+    if own:
+      raise UserError(
+        f'The network of {step} is not one of this library, and nothing that'
+        f' only a file names is imported. Name it: --network={saved_kind}.'
+      )
+    return None
+  if ':' not in given and given not in KINDS:
+    raise UserError(
+      f'--network={given}: there is no such network. {nearest(given, KINDS)}'
+    )
+  if not (':' in given if own else given == saved_kind):
+    raise UserError(
+      f'--network={given} contradicts the checkpoint {step}, whose network is'
+      f' {saved_kind}; leave the flag out, or name that one.'
+    )
+  return given if own else None
+
+
+def _without_effect(
+  base: Mapping[str, Any], options: Mapping[str, Any]
+) -> list[str]:
+  """Says which flags of a network contradict the one that was saved."""
+  before = dict(base.get('network_factory', {}))
+  before['memory_size'] = before.get('policy_memory_size')
+  before['hide_observations'] = tuple(base['hide_observations'])
+  given = {name: options[name] for name in before if name in options}
+  if 'hide_observations' in given:
+    given['hide_observations'] = parse_indices(given['hide_observations'])
+  return [
+    f'--{name}={options[name]} has no effect: the checkpoint was saved with'
+    f' {before[name]}.'
+    for name, value in given.items()
+    if value != before[name]
+  ]
+
+
+def _require_same_sizes(env: Any, config: Mapping[str, Any], step: Any) -> None:
+  """Checks that the policy can act in the environment.
+
+  Raises:
+    UserError: if observations or actions have other sizes.
+  """
+  state = jax.eval_shape(env.reset, jax.random.PRNGKey(0))
+  here = jax.tree.map(lambda x: x.shape, state.obs), env.action_size
+  there = network_config.shapes(config['observation_size'])
+  there = there if not isinstance(there, int) else (there,)
+  if here != (there, config['action_size']):
+    raise UserError(
+      f'The network of {step} is for observations of {there} and'
+      f' {config["action_size"]} action(s); the environment has {here[0]} and'
+      f' {here[1]}.'
+    )
+
+
+def load(
+  path: Any,
+  options: Mapping[str, Any] = {},
+  changes: Mapping[str, Any] = {},
+) -> Scene:
+  """Loads a checkpoint, and makes the environment of its run.
+
+  Args:
+    path: of a run, of its checkpoints, or of one of them.
+    options: of the flags `network`, `env_name`, `impl` and `episode_length`,
+      those that were given.
+    changes: entries of the environment configuration, by dotted name.
+
+  Raises:
+    UserError: if it cannot be done; nothing has been compiled.
+  """
+  try:
+    step = checkpoint.find(path)
+    config = checkpoint.load_config(step)
+  except (ValueError, OSError) as e:
+    raise UserError(str(e)) from None
+  base = _base(step, options)
+  kind = base.get('network', config['network_factory'])
+  name = _network_name(step, kind, config, options.get('network'))
+  if base['suite'] == BRAX:
+    env, notes = _brax_env(base, changes)
+  else:
+    env, notes = _playground_env(base, changes, options)
+  _require_same_sizes(env, config, step)
+  try:
+    networks, params = checkpoint.load(step, name)
+  except (TypeError, ValueError, OSError) as e:
+    raise UserError(f'The checkpoint {step} cannot be loaded: {e}') from e
+  ppo = base['ppo']
+  length = ppo.get('episode_length') or _EPISODE_LENGTH
+  if options.get('episode_length', length) != length:
+    notes.append(
+      f'episode_length is {options["episode_length"]} here and was {length} in'
+      ' training.'
+    )
+  return Scene(
+    env=env,
+    env_name=base['env_name'],
+    suite=base['suite'],
+    hidden=tuple(base['hide_observations']),
+    episode_length=options.get('episode_length', length),
+    action_repeat=ppo.get('action_repeat') or 1,
+    path=step,
+    network=kind,
+    networks=networks,
+    params=params,
+    notes=(*notes, *_without_effect(base, options)),
+  )

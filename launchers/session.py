@@ -1,0 +1,79 @@
+"""How a run is carried out, apart from what it is."""
+
+from collections.abc import Mapping
+import contextlib
+import dataclasses
+import signal
+import sys
+import threading
+from typing import Any
+
+from brax_nnx_plugin.ppo import checkpoint
+
+from . import options as command_line
+from .back_ends import Wanted
+from .errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+  """How a run is carried out, apart from what it is.
+
+  Attributes:
+    logdir: folder that the one of a new run goes into.
+    suffix: end of its name.
+    resume: folder of a run to go on with; `None` to start one.
+    load_checkpoint_path: checkpoint whose parameters a new run starts from.
+    export: whether to write the policy for deployment, too.
+    back_ends: where else metrics are to go.
+    num_videos: how many episodes to film after training.
+    video_every: evaluations from one video to the next during training; `None`
+      for none.
+  """
+
+  logdir: str = 'runs'
+  suffix: str | None = None
+  resume: str | None = None
+  load_checkpoint_path: str | None = None
+  export: bool = False
+  back_ends: Wanted = Wanted()
+  num_videos: int = 0
+  video_every: int | None = None
+
+  @classmethod
+  def of(cls, options: Mapping[str, Any]) -> 'Session':
+    """Takes what it needs out of the flags that were given."""
+    names = [field.name for field in dataclasses.fields(cls)]
+    given = {name: options[name] for name in names if name in options}
+    return cls(**given, back_ends=Wanted.of(options))
+
+  def restored(self) -> Any:
+    """Returns what `train` is to restore, if anything.
+
+    Raises:
+      UserError: if there is no checkpoint where one was named.
+    """
+    if self.resume is not None:
+      return checkpoint.latest(self.resume)
+    if self.load_checkpoint_path is None:
+      return None
+    try:
+      path = checkpoint.find(self.load_checkpoint_path)
+    except ValueError as e:
+      raise UserError(f'--load_checkpoint_path: {e}') from None
+    return checkpoint.params_only(path)
+
+  def saving(self) -> contextlib.AbstractContextManager[None]:
+    """Lets signals end the run with a checkpoint, if they can come here."""
+    if threading.current_thread() is not threading.main_thread():
+      return contextlib.nullcontext()
+    return checkpoint.save_on(signal.SIGINT, signal.SIGTERM, notify=_promise)
+
+
+def _promise(signum: int) -> None:
+  print(
+    f'\n{command_line.PROGRAM}: {signal.Signals(signum).name}: stopping after'
+    ' this epoch, with a checkpoint; a second one stops at once.',
+    file=sys.stderr,
+    flush=True,
+  )
