@@ -123,7 +123,7 @@ def _prepare(
 
 
 def train(
-  config: RunConfig, session: Session = Session()
+  config: RunConfig, session: Session | None = None
 ) -> tuple[Any, Any, pathlib.Path | None]:
   """Trains, and leaves everything in the folder of the run.
 
@@ -131,7 +131,7 @@ def train(
 
   Args:
     config: of the run.
-    session: how it is carried out.
+    session: how it is carried out; by default the simplest way.
 
   Returns:
     `make_policy` and the parameters, as `ppo.train` returns them, and the
@@ -142,6 +142,7 @@ def train(
     TrainingDiverged: when numbers are no longer finite, unless allowed.
     Preempted: when a signal has stopped it, after a checkpoint.
   """
+  session = session or Session()
   with processes.together():
     session.back_ends.check()
     arguments, schedule, text = _prepare(config, session)

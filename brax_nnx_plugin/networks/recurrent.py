@@ -105,7 +105,6 @@ class LSTM(StatefulModule):
     Args:
       *arrays: of the carry, `[B, H]`, and the input.
     """
-    cell: Any = self.cell
     own = type(self)  # which may step or reset in a way of its own
     if (
       own.__call__ is not LSTM.__call__
@@ -113,18 +112,16 @@ class LSTM(StatefulModule):
       or arrays[0].ndim != 2
     ):
       return None
+    cell: Any = self.cell
     if (
-      type(cell) is not nnx.OptimizedLSTMCell
+      cell.__class__ is not nnx.OptimizedLSTMCell
       or cell.gate_fn is not nnx.sigmoid
       or cell.activation_fn is not nnx.tanh
       or any(type(d) is not nnx.Linear for d in (cell.dense_i, cell.dense_h))
     ):
       return None
-    weights = lstm_sequence.Weights(
-      cell.dense_i.kernel[...],
-      cell.dense_h.kernel[...],
-      cell.dense_h.bias[...],
-    )
+    parameters = cell.dense_i.kernel, cell.dense_h.kernel, cell.dense_h.bias
+    weights = lstm_sequence.Weights(*(p[...] for p in parameters))
     dtypes = {a.dtype for a in (*weights, *arrays)} | {
       jnp.dtype(cell.dtype or weights.input.dtype)
     }

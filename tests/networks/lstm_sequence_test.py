@@ -1,5 +1,7 @@
 """The LSTM's own backward pass against differentiating its steps."""
 
+from typing import Any
+
 from flax import nnx
 import jax
 import jax.numpy as jnp
@@ -25,7 +27,8 @@ def _weighted(out):
 def _case(steps, batch, is_first, dtype=jnp.float32, **kwargs):
   layer = LSTM(3, 4, nnx.Rngs(0), trainable_initial_state=True, **kwargs)
   keys = iter(jax.random.split(jax.random.key(1), 5))
-  for initial in (layer.initial_c, layer.initial_h):
+  initials: Any = (layer.initial_c, layer.initial_h)
+  for initial in initials:
     initial[...] = jax.random.normal(next(keys), (4,))
   x = jax.random.normal(next(keys), (steps, batch, 3), dtype)
   state = tuple(jax.random.normal(next(keys), (batch, 4)) for _ in range(2))
@@ -58,7 +61,7 @@ _FIRST = {
 @pytest.mark.parametrize('name', _FIRST)
 def test_outputs_and_gradients_are_those_of_the_steps(name):
   first = _FIRST[name]
-  layer, state, x, is_first = _case(*first.shape, first)
+  layer, state, x, is_first = _case(first.shape[0], first.shape[1], first)
   ours = layer.unroll(state, x, is_first)
   steps = _scanned(layer, state, x, is_first)
   for got, want in zip(
