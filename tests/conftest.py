@@ -26,7 +26,7 @@ def pytest_configure(config):
     os.environ[_CACHE] = folder.name
   import jax  # after the flags above
 
-  if not jax.config.jax_compilation_cache_dir:
+  if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
     jax.config.update('jax_compilation_cache_dir', os.environ[_CACHE])
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
 
