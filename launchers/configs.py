@@ -76,6 +76,7 @@ class RunConfig:
     env_name: of MuJoCo Playground.
     env_config: the environment's whole configuration.
     hidden: entries of the observation that are left out.
+    delay: env steps that the observation is shown late by.
     domain_randomization: whether physics differs between environments.
     randomize_eval: whether it does in evaluations too.
     network: 'mlp', or the kind of memory.
@@ -87,6 +88,7 @@ class RunConfig:
   env_name: str
   env_config: config_dict.ConfigDict
   hidden: tuple[int, ...]
+  delay: int
   domain_randomization: bool
   randomize_eval: bool
   network: str
@@ -212,6 +214,7 @@ def resolve(options: Mapping[str, Any], has_gpu: bool) -> RunConfig:
     hidden=parse_indices(options['hide_observations'])
     if 'hide_observations' in options
     else base['hide_observations'],
+    delay=given('delay_observations', 0),
     domain_randomization=given('domain_randomization', False),
     randomize_eval=given('randomize_eval', True),
     network=network,
@@ -222,7 +225,17 @@ def resolve(options: Mapping[str, Any], has_gpu: bool) -> RunConfig:
     stop_on_nan=given('stop_on_nan', True),
   )
   _check_randomization(options, config)
+  _check_delay(config)
   return config
+
+
+def _check_delay(config: RunConfig) -> None:
+  length = config.ppo.get('episode_length')
+  if length is not None and 0 < length <= config.delay:
+    raise UserError(
+      f'--delay_observations={config.delay}: an episode of {length} env steps'
+      ' ends before anything but its first observation is seen.'
+    )
 
 
 def _check_randomization(options: Mapping[str, Any], config: RunConfig) -> None:
@@ -230,12 +243,16 @@ def _check_randomization(options: Mapping[str, Any], config: RunConfig) -> None:
     raise UserError(
       '--randomize_eval has no meaning without --domain_randomization.'
     )
-  if config.hidden and config.domain_randomization:
-    raise UserError(
-      '--hide_observations and --domain_randomization exclude each other:'
-      " Playground's randomization steps the bare environment, in which nothing"
-      ' is hidden.'
-    )
+  for flag, wrapped, what in (
+    ('hide_observations', config.hidden, 'hidden'),
+    ('delay_observations', config.delay, 'delayed'),
+  ):
+    if wrapped and config.domain_randomization:
+      raise UserError(
+        f'--{flag} and --domain_randomization exclude each other:'
+        " Playground's randomization steps the bare environment, in which"
+        f' nothing is {what}.'
+      )
 
 
 def network_factory(config: RunConfig) -> Callable[..., Any]:

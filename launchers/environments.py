@@ -12,6 +12,7 @@ from mujoco_playground.config import dm_control_suite_params
 from mujoco_playground.config import locomotion_params
 from mujoco_playground.config import manipulation_params
 
+from .delaying import DelayObservations
 from .errors import UserError
 from .errors import nearest
 from .hiding import HideObservations
@@ -109,7 +110,10 @@ def ppo_config(env_name: str) -> dict[str, Any]:
 
 
 def load(
-  env_name: str, config: config_dict.ConfigDict, hidden: Sequence[int] = ()
+  env_name: str,
+  config: config_dict.ConfigDict,
+  hidden: Sequence[int] = (),
+  delay: int = 0,
 ) -> Any:
   """Makes one environment.
 
@@ -117,6 +121,7 @@ def load(
     env_name: registered with Playground.
     config: all of its configuration; it is copied.
     hidden: entries of the observation to leave out.
+    delay: env steps that the observation comes late by.
 
   Raises:
     UserError: if it cannot be made, or nothing would move in it.
@@ -137,7 +142,8 @@ def load(
       f'Nothing would move with ctrl_dt = {env.dt} s and sim_dt = {env.sim_dt}'
       ' s; a control step must be at least one simulation step.'
     )
-  return HideObservations(env, hidden) if hidden else env
+  env = HideObservations(env, hidden) if hidden else env
+  return DelayObservations(env, delay) if delay else env
 
 
 def domain_randomizer(env_name: str) -> Any:

@@ -73,6 +73,11 @@ def train() -> None:
   _start('brax-nnx-train', 'train_ppo')
 
 
+def compare() -> None:
+  """The console script of `compare`."""
+  _start('brax-nnx-compare', 'compare')
+
+
 def benchmark() -> None:
   """The console script of `benchmark`."""
   _start('brax-nnx-benchmark', 'benchmark')

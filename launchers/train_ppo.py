@@ -12,6 +12,7 @@ code 1). Interrupted once, a run ends after its epoch with a checkpoint (exit
 code 0), and --resume goes on with it.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
@@ -50,7 +51,9 @@ _FAILED = 1
 _SIGNALLED = 128
 
 
-def train_arguments(config: RunConfig) -> dict[str, Any]:
+def train_arguments(
+  config: RunConfig, load: Callable[..., Any] | None = None
+) -> dict[str, Any]:
   """Makes what `train` is called with, callbacks and folders left out.
 
   Training and evaluation get an environment each: domain randomization changes
@@ -58,12 +61,13 @@ def train_arguments(config: RunConfig) -> dict[str, Any]:
 
   Args:
     config: of the run.
+    load: makes an environment; by default `environments.load`.
 
   Raises:
     UserError: if an environment cannot be made.
   """
-  make_env = lambda: environments.load(
-    config.env_name, config.env_config, config.hidden
+  make_env = lambda: (load or environments.load)(
+    config.env_name, config.env_config, config.hidden, config.delay
   )
   with processes.local_devices_only():
     training_env, eval_env = make_env(), make_env()
