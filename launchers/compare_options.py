@@ -135,7 +135,7 @@ class Request:
     for flag, names in (('networks', request.networks), ('variant', labels)):
       if twice := {name for name in names if names.count(name) > 1}:
         raise UserError(f'--{flag}: {min(twice)!r} is there twice.')
-    if not all(request.networks):
+    if not request.networks or not all(request.networks):
       raise UserError('--networks must name networks, as in mlp,lstm.')
     return request
 

@@ -30,6 +30,7 @@ _COLOURS = (
 )
 _LINES = ('-', '--', '-.', ':')
 _MARKERS = ('o', 's', '^', 'D', 'v', 'P', 'X')
+_CAPTION = 'line: mean over seeds; band: lowest to highest seed'
 _COLUMNS = 3
 # At 100 dots per inch a picture is 800 wide; it is drawn for sharper screens.
 _WIDTH = 8.0
@@ -46,16 +47,20 @@ def _style(number: int) -> dict[str, Any]:
 
 def _draw_curves(
   axes: Any, network: str, curves: Sequence[Curve], style: dict[str, Any]
-) -> None:
-  """Draws the curves of one network as one, and what goes beyond it thinly."""
+) -> bool:
+  """Draws the curves of one network as one, and what goes beyond it thinly.
+
+  Returns:
+    Whether something does.
+  """
   common = band(curves)
-  seeds = 'seed' if common.count == 1 else 'seeds'
-  if common.count < len(curves):
-    seeds = f'of {len(curves)} {seeds}'
+  seeds = f'{common.count} of {len(curves)} seeds'
+  if common.count == len(curves):
+    seeds = '1 seed' if common.count == 1 else f'{common.count} seeds'
   axes.plot(
     common.env_steps,
     common.mean,
-    label=f'{network}, {common.count} {seeds}',
+    label=f'{network}, {seeds}',
     linewidth=2,
     markersize=5,
     zorder=3,
@@ -70,6 +75,7 @@ def _draw_curves(
     linewidth=0,
   )
   end = common.env_steps[-1] if common.env_steps.size else 0
+  beyond = False
   for curve in curves:
     points = [
       point
@@ -79,18 +85,24 @@ def _draw_curves(
     if len(points) > 1:
       thin = {**style, 'linewidth': 0.8, 'alpha': 0.7, 'markersize': 3}
       axes.plot(*zip(*points, strict=True), **thin)
+      beyond = True
+  return beyond
 
 
 def _draw_panel(
   axes: Any, groups: dict[str, Sequence[Curve]], threshold: float | None
-) -> None:
-  for number, (network, curves) in enumerate(groups.items()):
+) -> bool:
+  """Draws a panel; returns whether it has thin lines."""
+  beyond = [
     _draw_curves(axes, network, curves, _style(number))
+    for number, (network, curves) in enumerate(groups.items())
+  ]
   if threshold is not None:
     axes.axhline(threshold, color='0.4', linewidth=0.8, linestyle=(0, (1, 2)))
   axes.xaxis.set_major_formatter(EngFormatter(sep=''))
   axes.grid(alpha=0.3)
   axes.legend(fontsize=9, framealpha=0.9)
+  return any(beyond)
 
 
 def draw(
@@ -118,15 +130,14 @@ def draw(
   )
   FigureCanvasAgg(figure)
   grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+  caption = _CAPTION
   for axes in grid.flat[len(panels) :]:
     axes.set_visible(False)
   for axes, (variant, groups) in zip(grid.flat, panels.items(), strict=False):
-    _draw_panel(axes, groups, threshold)
+    if _draw_panel(axes, groups, threshold):
+      caption = f'{_CAPTION}; thin: single seeds that have more'
     axes.set_title(task(results, variant), fontsize=11)
-  figure.supxlabel(
-    'Training [env steps]\nline: mean over seeds; band: lowest to highest seed',
-    fontsize=10,
-  )
+  figure.supxlabel(f'Training [env steps]\n{caption}', fontsize=10)
   figure.supylabel('Reward of an episode [sum over its steps]', fontsize=10)
   partial = path.with_name(path.name + '.partial')
   figure.savefig(partial, format='png')

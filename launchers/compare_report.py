@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import json
+import math
 import os
 import pathlib
 from typing import Any
@@ -98,17 +99,25 @@ def _mean(spread: Spread, total: int) -> str:
   if spread.mean is None:
     return '-'
   text = f'{spread.mean:.4g}'
-  if spread.std is not None:
-    text += f' ± {spread.std:.2g}'
+  if spread.std:
+    # Two digits of the deviation, and the mean as far as these go.
+    digits = min(max(1 - math.floor(math.log10(spread.std)), 0), 6)
+    text = f'{spread.mean:.{digits}f} ± {spread.std:.{digits}f}'
+  elif spread.std is not None:
+    text += ' ± 0'
   return _of_all(text, spread.count, total)
+
+
+def _count(steps: float) -> str:
+  """Writes 655360 as 655k."""
+  return EngFormatter(sep='')(float(f'{steps:.3g}'))
 
 
 def _steps(spread: Spread, total: int) -> str:
   """Writes env steps from the lowest to the highest."""
   if spread.low is None or spread.high is None:
     return 'never'
-  write = EngFormatter(places=2, sep='')
-  ends = dict.fromkeys((write(spread.low), write(spread.high)))
+  ends = dict.fromkeys(map(_count, (spread.low, spread.high)))
   return _of_all(' to '.join(ends), spread.count, total)
 
 

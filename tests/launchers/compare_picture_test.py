@@ -56,7 +56,7 @@ def test_curves_are_those_of_the_runs(tmp_path, drawn):
   edges = first.collections[0].get_paths()[0].vertices
   assert {tuple(point) for point in edges} >= {(0, 0), (0, 2), (10, 1), (10, 5)}
   assert 'env steps' in figure.get_supxlabel()
-  assert 'lowest to highest seed' in figure.get_supxlabel()
+  assert 'lowest to highest seed; thin' in figure.get_supxlabel()
 
 
 def test_without_variants_the_panel_has_the_name_of_the_task(tmp_path, drawn):
@@ -65,6 +65,7 @@ def test_without_variants_the_panel_has_the_name_of_the_task(tmp_path, drawn):
   compare_picture.draw(tmp_path / 'x.png', results, None)
   (axes,) = drawn[0].axes
   assert axes.get_title() == 'CartpoleBalance'
+  assert 'thin' not in drawn[0].get_supxlabel()
   styles = [
     (line.get_color(), line.get_linestyle(), line.get_marker())
     for line in axes.get_lines()

@@ -43,7 +43,7 @@ def test_a_row_is_worked_out_over_the_seeds():
     'Env steps/s',
   ]
   # Mean 995; 25 + 1 + 16 = 42 over 2, and its root 4.58. Speeds 10, 5, 3.33.
-  assert row == ['`mlp`', '3', '995 ± 4.6', '999', '20 ± 10', '6']
+  assert row == ['`mlp`', '3', '995.0 ± 4.6', '999', '20 ± 10', '6']
 
 
 def test_what_is_missing_is_told():

@@ -46,7 +46,7 @@ class _Here:
 
 @pytest.fixture
 def trained(fake_train):
-  """The runs that were trained, in their order; `fail` and `stop` may be set."""
+  """The runs that were trained, in order; `fail` and `stop` may be set."""
 
   class Trained(list):
     fail: str = ''
@@ -104,7 +104,7 @@ def test_all_runs_are_made_and_compared(tmp_path, capsys, trained):
   captured = capsys.readouterr()
   assert '[4/4] gru, seed 1' in captured.out
   # Mean of 1 and 11, and the root of 2 * 25 / (2 - 1).
-  assert '| `gru` | 2 | 6 ± 7.1 | 11 |' in captured.out
+  assert '| `gru` | 2 | 6.0 ± 7.1 | 11 |' in captured.out
   assert str(folder / 'comparison.md') in captured.out
 
 
