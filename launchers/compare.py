@@ -59,12 +59,13 @@ def _make_folders(
     parent = reporting.make_folder(logdir, 'comparison', place.get('suffix'))
   for run, text in checked:
     folder = parent / run.folder
-    if not folder.exists():
-      try:
-        folder.mkdir()
-        reporting.write_json(folder / reporting.CONFIG_NAME, text)
-      except OSError as e:
-        raise UserError(f'{folder} cannot be made ({e.strerror or e}).') from e
+    file = folder / reporting.CONFIG_NAME
+    try:
+      folder.mkdir(exist_ok=True)
+      if not file.exists():
+        reporting.write_json(file, text)
+    except OSError as e:
+      raise UserError(f'{file} cannot be written ({e.strerror or e}).') from e
   return parent
 
 

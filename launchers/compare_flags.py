@@ -118,7 +118,8 @@ def training_flags(arguments: Sequence[str], where: str) -> dict[str, Any]:
   try:
     given = options.parse(arguments)
   except UserError as e:
-    raise UserError(f'{where}{e}') from None
+    text = str(e).replace(f'{options.PROGRAM} --help', f'{PROGRAM} --help')
+    raise UserError(f'{where}{text}') from None
   for name in given:
     if name in _REFUSED:
       raise UserError(f'{where}--{name} cannot be given here. {_REFUSED[name]}')

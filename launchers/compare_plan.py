@@ -89,13 +89,16 @@ def runs(request: Request) -> list[Run]:
   return list(planned.values())
 
 
-def _require_same(folder: pathlib.Path, now: dict[str, Any]) -> None:
+def _config_file(parent: pathlib.Path, run: Run) -> pathlib.Path:
+  return parent / run.folder / CONFIG_NAME
+
+
+def _require_same(file: pathlib.Path, now: dict[str, Any]) -> None:
   """Requires a run that is there to be the one that is asked for.
 
   Raises:
     UserError: if it is another.
   """
-  file = folder / CONFIG_NAME
   try:
     before = json.loads(file.read_text())
     known = [before[part] for part in ('environment', 'network', 'ppo')]
@@ -106,7 +109,7 @@ def _require_same(folder: pathlib.Path, now: dict[str, Any]) -> None:
     for name in saved.keys() | now[part].keys():
       if name != 'num_timesteps' and saved.get(name) != now[part].get(name):
         raise UserError(
-          f'{folder} is a run with another {part} ({name}); start a new'
+          f'{file.parent} is a run with another {part} ({name}); start a new'
           ' comparison, or choose another label.'
         )
 
@@ -154,8 +157,8 @@ def check(
         arguments = train_ppo.train_arguments(config, load)
         steps[kind] = configs.plan(arguments).total_env_steps
       text = description.describe(config)
-      if parent is not None and (parent / run.folder).exists():
-        _require_same(parent / run.folder, text)
+      if parent is not None and _config_file(parent, run).exists():
+        _require_same(_config_file(parent, run), text)
     except UserError as e:
       raise UserError(f'{run.name}: {e}') from None
     run = dataclasses.replace(

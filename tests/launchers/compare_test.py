@@ -199,7 +199,14 @@ def test_results_that_cannot_be_written_are_told(
 def _start(folder, *arguments):
   return subprocess.Popen(
     [sys.executable, '-m', 'launchers.compare', *arguments],
-    env=os.environ | {'PYTHONPATH': str(_ROOT)},
+    env=os.environ
+    | {
+      'PYTHONPATH': str(_ROOT),
+      # All runs here are one program.
+      'JAX_COMPILATION_CACHE_DIR': str(folder / 'cache'),
+      'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.3',
+      'JAX_DISABLE_MOST_OPTIMIZATIONS': 'true',
+    },
     cwd=folder,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
