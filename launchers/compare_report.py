@@ -143,7 +143,7 @@ def _row(results: Sequence[Result], threshold: float | None) -> list[str]:
 def _notes(results: Sequence[Result]) -> list[str]:
   """Says what is missing."""
   notes = [
-    f'- {r.run.name}: {r.state}, {r.curve.last:,} of'
+    f'- {r.run.name}: {r.state}, reported up to {r.curve.last:,} of'
     f' {r.run.env_steps:,} env steps.'
     for r in results
     if r.state != 'finished'
@@ -207,7 +207,7 @@ def _as_json(result: Result, threshold: float | None) -> dict[str, Any]:
   return {
     **run,
     'state': result.state,
-    'env_steps_taken': curve.last,
+    'env_steps_reported': curve.last,
     'seconds': curve.seconds,
     'final_reward': _final(result),
     'best_reward': max(curve.rewards, default=None),

@@ -65,11 +65,14 @@ def test_what_is_missing_is_told():
     '10 (1 of 3 seeds)',
     '10',
   ]
-  assert 'mlp, seed 1: failed, exit code 1, 60 of 100 env steps.' in text
+  assert (
+    'mlp, seed 1: failed, exit code 1, reported up to 60 of 100 env steps.'
+    in text
+  )
   assert (
     'mlp, seed 1: the reward is not finite, and left out, at 25 env' in text
   )
-  assert 'mlp, seed 2: not begun, 0 of 100 env steps.' in text
+  assert 'mlp, seed 2: not begun, reported up to 0 of 100 env steps.' in text
   assert 'seed 0' not in text
 
 

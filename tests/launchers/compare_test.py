@@ -118,7 +118,9 @@ def test_a_run_that_fails_takes_no_other_with_it(tmp_path, capsys, trained):
   captured = capsys.readouterr()
   assert 'training/v_loss is not finite' in captured.err
   assert '| `mlp` | 1 | - | 0 |' in captured.out
-  assert 'mlp, seed 0: failed, exit code 1, 0 of 40 env steps' in captured.out
+  assert (
+    'mlp, seed 0: failed, exit code 1, reported up to 0 of 40' in captured.out
+  )
 
   trained.clear()
   trained.fail = ''
