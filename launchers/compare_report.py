@@ -116,7 +116,7 @@ def _count(steps: float) -> str:
 def _steps(spread: Spread, total: int) -> str:
   """Writes env steps from the lowest to the highest."""
   if spread.low is None or spread.high is None:
-    return 'never'
+    return '-'
   ends = dict.fromkeys(map(_count, (spread.low, spread.high)))
   return _of_all(' to '.join(ends), spread.count, total)
 
@@ -134,7 +134,9 @@ def _row(results: Sequence[Result], threshold: float | None) -> list[str]:
   ]
   if threshold is not None:
     reached = Spread.of(r.curve.reached(threshold) for r in results)
-    row.append(_steps(reached, count))
+    # A run that is not finished may still reach it.
+    never = not reached.count and len(done) == count
+    row.append('never' if never else _steps(reached, count))
   row.append(_mean(seconds, count))
   row.append('-' if speed.mean is None else f'{speed.mean:,.0f}')
   return row
