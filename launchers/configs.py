@@ -1,11 +1,9 @@
 """From options to the configuration of a run. Pure functions."""
 
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import inspect
-import json
 from typing import Any
 
 import jax
@@ -78,6 +76,7 @@ class RunConfig:
     env_name: registered with the suite.
     env_config: the environment's whole configuration.
     hidden: entries of the observation that are left out.
+    delay: env steps that the observation is shown late by.
     domain_randomization: whether physics differs between environments.
     randomize_eval: whether it does in evaluations too.
     network: 'mlp', or the kind of memory.
@@ -90,34 +89,13 @@ class RunConfig:
   env_name: str
   env_config: config_dict.ConfigDict
   hidden: tuple[int, ...]
+  delay: int
   domain_randomization: bool
   randomize_eval: bool
   network: str
   network_arguments: dict[str, Any]
   ppo: dict[str, Any]
   stop_on_nan: bool
-
-
-def _parse_overrides(text: str) -> dict[str, Any]:
-  """Reads --playground_config_overrides into dotted names."""
-  flag = '--playground_config_overrides'
-  try:
-    tree = json.loads(text)
-  except json.JSONDecodeError as e:
-    raise UserError(f'{flag} is not JSON: {e}.') from None
-  if not isinstance(tree, dict):
-    raise UserError(
-      f'{flag} must be a JSON object, as {{"ctrl_dt": 0.02}}; got {text}.'
-    )
-
-  def flatten(tree: dict[str, Any], prefix: str) -> Iterable[tuple[str, Any]]:
-    for key, value in tree.items():
-      if isinstance(value, dict):
-        yield from flatten(value, f'{prefix}{key}.')
-      else:
-        yield f'{prefix}{key}', value
-
-  return dict(flatten(tree, ''))
 
 
 def _overrides(
@@ -128,7 +106,9 @@ def _overrides(
 ) -> dict[str, Any]:
   """Gathers what differs from the environment's default configuration."""
   changed = dict(base['environment'])
-  written = _parse_overrides(options.get('playground_config_overrides', '{}'))
+  written = overrides.parse_json(
+    options.get('playground_config_overrides', '{}')
+  )
   if twice := written.keys() & changes.keys():
     raise UserError(
       f'{", ".join(sorted(twice))} is both in --playground_config_overrides and'
@@ -228,6 +208,7 @@ def resolve(options: Mapping[str, Any], has_gpu: bool) -> RunConfig:
     hidden=parse_indices(options['hide_observations'])
     if 'hide_observations' in options
     else base['hide_observations'],
+    delay=given('delay_observations', 0),
     domain_randomization=given('domain_randomization', False),
     randomize_eval=given('randomize_eval', True),
     network=network,
@@ -238,7 +219,17 @@ def resolve(options: Mapping[str, Any], has_gpu: bool) -> RunConfig:
     stop_on_nan=given('stop_on_nan', True),
   )
   _check_randomization(options, config)
+  _check_delay(config)
   return config
+
+
+def _check_delay(config: RunConfig) -> None:
+  length = config.ppo.get('episode_length')
+  if length is not None and 0 < length <= config.delay:
+    raise UserError(
+      f'--delay_observations={config.delay}: an episode of {length} env steps'
+      ' ends before anything but its first observation is seen.'
+    )
 
 
 def _check_randomization(options: Mapping[str, Any], config: RunConfig) -> None:
@@ -246,12 +237,16 @@ def _check_randomization(options: Mapping[str, Any], config: RunConfig) -> None:
     raise UserError(
       '--randomize_eval has no meaning without --domain_randomization.'
     )
-  if config.hidden and config.domain_randomization:
-    raise UserError(
-      '--hide_observations and --domain_randomization exclude each other:'
-      " Playground's randomization steps the bare environment, in which nothing"
-      ' is hidden.'
-    )
+  for flag, wrapped, what in (
+    ('hide_observations', config.hidden, 'hidden'),
+    ('delay_observations', config.delay, 'delayed'),
+  ):
+    if wrapped and config.domain_randomization:
+      raise UserError(
+        f'--{flag} and --domain_randomization exclude each other:'
+        " Playground's randomization steps the bare environment, in which"
+        f' nothing is {what}.'
+      )
 
 
 def network_factory(config: RunConfig) -> Callable[..., Any]:

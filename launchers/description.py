@@ -36,6 +36,7 @@ def describe(config: configs.RunConfig) -> dict[str, Any]:
       'name': config.env_name,
       'config': config.env_config.to_dict(),
       'hidden_observations': list(config.hidden),
+      'delay_observations': config.delay,
       'domain_randomization': config.domain_randomization,
       'randomize_eval': config.randomize_eval,
     },

@@ -19,6 +19,7 @@ from mujoco_playground.config import locomotion_params
 from mujoco_playground.config import manipulation_params
 
 from . import brax_suite
+from .delaying import DelayObservations
 from .errors import UserError
 from .errors import nearest
 from .hiding import HideObservations
@@ -165,6 +166,7 @@ def load(
   config: config_dict.ConfigDict,
   hidden: Sequence[int] = (),
   suite: str = PLAYGROUND,
+  delay: int = 0,
 ) -> Any:
   """Makes one environment.
 
@@ -173,13 +175,15 @@ def load(
     config: all of its configuration; it is copied.
     hidden: entries of the observation to leave out.
     suite: one of `SUITES`.
+    delay: env steps that the observation comes late by.
 
   Raises:
     UserError: if it cannot be made, or nothing would move in it.
   """
   make = brax_suite.load if suite == BRAX else _load_playground
   env = make(env_name, config)
-  return HideObservations(env, hidden) if hidden else env
+  env = HideObservations(env, hidden) if hidden else env
+  return DelayObservations(env, delay) if delay else env
 
 
 def wrap_fn(suite: str) -> Callable[..., Any]:

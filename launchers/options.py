@@ -100,6 +100,10 @@ _INTEGERS = {
   'num_envs': (1, 'Environments stepped in parallel.'),
   'num_eval_envs': (1, 'Episodes of an evaluation.'),
   'batch_size': (1, 'Segments of a minibatch.'),
+  'delay_observations': (
+    0,
+    'Env steps that a flat observation is shown late by; 0 shows it at once.',
+  ),
   'memory_size': (1, 'Units of the memory, in policy and value function each.'),
   'training_metrics_steps': (
     1,

@@ -1,6 +1,7 @@
 """Changes of single entries of a configuration: `--set ppo.seed=3`."""
 
 import ast
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import inspect
@@ -140,3 +141,29 @@ def set_hidden(
   return {name: (value,) * len(current(name)) for name in sizes} | {
     name: value for name in memories if current(name) is not None
   }
+
+
+def parse_json(text: str) -> dict[str, Any]:
+  """Reads --playground_config_overrides into dotted names.
+
+  Raises:
+    UserError: if it is not a JSON object.
+  """
+  flag = '--playground_config_overrides'
+  try:
+    tree = json.loads(text)
+  except json.JSONDecodeError as e:
+    raise UserError(f'{flag} is not JSON: {e}.') from None
+  if not isinstance(tree, dict):
+    raise UserError(
+      f'{flag} must be a JSON object, as {{"ctrl_dt": 0.02}}; got {text}.'
+    )
+
+  def flatten(tree: dict[str, Any], prefix: str) -> Iterable[tuple[str, Any]]:
+    for key, value in tree.items():
+      if isinstance(value, dict):
+        yield from flatten(value, f'{prefix}{key}.')
+      else:
+        yield f'{prefix}{key}', value
+
+  return dict(flatten(tree, ''))

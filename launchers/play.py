@@ -19,6 +19,7 @@ from typing import Any
 from absl import logging
 
 from . import activation_plot
+from . import environments
 from . import episodes
 from . import overrides
 from . import play_options
@@ -101,7 +102,7 @@ def play(options: Mapping[str, Any]) -> episodes.Episodes:
   picture = wanted('activations', ('.png',))
   changes = _changes(options)
   scene = scenes.load(options['load_checkpoint_path'], options, changes)
-  if video and video.suffix == '.html' and scene.suite != scenes.BRAX:
+  if video and video.suffix == '.html' and scene.suite != environments.BRAX:
     raise UserError(
       f'--video={video}: the HTML viewer shows environments of Brax itself;'
       ' take .mp4 or .gif.'

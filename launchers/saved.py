@@ -82,6 +82,8 @@ def require_same(folder: str, text: dict[str, Any]) -> None:
   """
   before = json.loads((pathlib.Path(folder) / CONFIG_NAME).read_text())
   before['environment'].setdefault('suite', _OLD_SUITE)
+  # Runs from before there were delays had none.
+  before['environment'].setdefault('delay_observations', 0)
   now = json.loads(json.dumps(text))
   for part in ('environment', 'network'):
     if now[part] != before[part]:
@@ -120,6 +122,7 @@ def read(path: Any, flag: str = '--config') -> dict[str, Any]:
       'env_name': environment['name'],
       'environment': _leaves(environment['config']),
       'hide_observations': tuple(environment['hidden_observations']),
+      'delay_observations': environment.get('delay_observations', 0),
       'domain_randomization': environment['domain_randomization'],
       'randomize_eval': environment['randomize_eval'],
       'network': network['kind'],

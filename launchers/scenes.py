@@ -3,12 +3,9 @@
 from collections.abc import Mapping
 import dataclasses
 import functools
-import json
 from typing import Any
 
-from brax import envs
 import jax
-from mujoco_playground import wrapper
 
 from brax_nnx_plugin.ppo import checkpoint
 from brax_nnx_plugin.ppo import inference
@@ -18,13 +15,9 @@ from . import environments
 from . import saved
 from .errors import UserError
 from .errors import nearest
-from .hiding import HideObservations
 from .hiding import parse_indices
 from .networks import KINDS
 from .reporting import CONFIG_NAME
-
-PLAYGROUND = 'playground'
-BRAX = 'brax'
 
 # What Brax's `train` does unless told otherwise.
 _EPISODE_LENGTH = 1000
@@ -37,7 +30,7 @@ class Scene:
   Attributes:
     env: one environment as it is made, but for what is hidden.
     env_name: in its suite.
-    suite: `PLAYGROUND` or `BRAX`.
+    suite: one of `environments.SUITES`.
     hidden: entries of the observation that are left out.
     episode_length: env steps.
     action_repeat: env steps per action.
@@ -80,10 +73,7 @@ class Scene:
   @functools.cached_property
   def batched(self) -> Any:
     """The environment in the wrappers of training, without randomization."""
-    wrap: Any = wrapper.wrap_for_brax_training
-    if self.suite == BRAX:
-      wrap = envs.training.wrap
-    return wrap(
+    return environments.wrap_fn(self.suite)(
       self.env,
       episode_length=self.episode_length,
       action_repeat=self.action_repeat,
@@ -111,14 +101,14 @@ def _base(step: Any, options: Mapping[str, Any]) -> dict[str, Any]:
           f'--env_name={env_name} contradicts the checkpoint, which was trained'
           f' in {base["env_name"]}; leave the flag out.'
         )
-      return {'suite': _suite(folder)} | base
+      return base
   if env_name is None:
     raise UserError(
       f'There is no {CONFIG_NAME} of a run beside {step}, which would say what'
       ' environment it was trained in. Name it with --env_name.'
     )
   return {
-    'suite': PLAYGROUND,
+    'suite': environments.PLAYGROUND,
     'env_name': env_name,
     'environment': {},
     'hide_observations': (),
@@ -126,52 +116,27 @@ def _base(step: Any, options: Mapping[str, Any]) -> dict[str, Any]:
   }
 
 
-def _suite(folder: Any) -> str:
-  """Returns where the environment of a run comes from."""
-  text = json.loads((folder / CONFIG_NAME).read_text())
-  return text['environment'].get('suite', PLAYGROUND)
-
-
-def _playground_env(
+def _make_env(
   base: Mapping[str, Any], changes: Mapping[str, Any], options: Any
 ) -> tuple[Any, list[str]]:
-  """Makes an environment of Playground; returns what differs, too."""
-  name, before = base['env_name'], base['environment']
-  known = environments.default_config(name)
+  """Makes the environment of a run; returns what differs from it, too."""
+  name, suite, before = base['env_name'], base['suite'], base['environment']
+  known = environments.default_config(name, suite)
   changes, notes = dict(changes), []
+  if suite == environments.BRAX and 'impl' in options:
+    raise UserError(f'--impl has no meaning for {name}, which is of Brax.')
   if 'impl' in options:
     changes['impl'] = options['impl']
   elif jax.default_backend() != 'gpu' and 'impl' in known:
     changes.setdefault('impl', 'jax')
-  config = environments.config_of(name, {**before, **changes})
+  config = environments.config_of(name, {**before, **changes}, suite)
   for entry, value in changes.items():
     if entry in before and before[entry] != value:
       notes.append(
         f'env.{entry} is {value!r} here and was {before[entry]!r} in training.'
       )
-  return environments.load(name, config, base['hide_observations']), notes
-
-
-def _brax_env(
-  base: Mapping[str, Any], changes: Mapping[str, Any]
-) -> tuple[Any, list[str]]:
-  """Makes an environment of Brax itself; returns what differs, too."""
-  before = base['environment']
-  notes = [
-    f'env.{entry} is {value!r} here and was {before.get(entry)!r} in training.'
-    for entry, value in changes.items()
-    if before.get(entry) != value
-  ]
-  try:
-    env: Any = envs.get_environment(base['env_name'], **{**before, **changes})
-  except KeyError:
-    raise UserError(f'Brax has no environment {base["env_name"]!r}.') from None
-  except (TypeError, ValueError) as e:
-    raise UserError(
-      f'{base["env_name"]} cannot be made with this configuration: {e}'
-    ) from e
-  hidden = base['hide_observations']
-  return (HideObservations(env, hidden) if hidden else env), notes
+  hidden, delay = base['hide_observations'], base.get('delay_observations', 0)
+  return environments.load(name, config, hidden, suite, delay), notes
 
 
 def _network_name(
@@ -262,10 +227,7 @@ def load(
   base = _base(step, options)
   kind = base.get('network', config['network_factory'])
   name = _network_name(step, kind, config, options.get('network'))
-  if base['suite'] == BRAX:
-    env, notes = _brax_env(base, changes)
-  else:
-    env, notes = _playground_env(base, changes, options)
+  env, notes = _make_env(base, changes, options)
   _require_same_sizes(env, config, step)
   try:
     networks, params = checkpoint.load(step, name)

@@ -136,6 +136,11 @@ def play() -> None:
   _start('brax-nnx-play', 'play')
 
 
+def compare() -> None:
+  """The console script of `compare`."""
+  _start('brax-nnx-compare', 'compare')
+
+
 def benchmark() -> None:
   """The console script of `benchmark`."""
   _start('brax-nnx-benchmark', 'benchmark')

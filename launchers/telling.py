@@ -25,6 +25,8 @@ def announce(config: RunConfig, folder: pathlib.Path, total: int) -> None:
     return textwrap.fill(f'{title}: {text}', 80, subsequent_indent='  ')
 
   hidden = f' without observations {config.hidden}' if config.hidden else ''
+  if config.delay:
+    hidden += f', observations {config.delay} env step(s) late'
   physics = config.env_config.get('impl', config.env_config.get('backend'))
   print(
     f'Environment: {config.env_name}{hidden}, physics: {physics or "default"}'
@@ -59,7 +61,11 @@ def export_policy(config: RunConfig, folder: pathlib.Path, env: Any) -> None:
     folder / reporting.EXPORTED_NAME,
     network_factory=configs.network_factory(config),
     control_dt=_control_dt(config, env),
-    extra={'environment': config.env_name, 'hidden': list(config.hidden)},
+    extra={
+      'environment': config.env_name,
+      'hidden': list(config.hidden),
+      'delay': config.delay,
+    },
     overwrite=True,  # what a run that goes on has written before
   )
 

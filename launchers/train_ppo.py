@@ -12,6 +12,7 @@ code 1). Interrupted once, a run ends after its epoch with a checkpoint (exit
 code 0), and --resume goes on with it.
 """
 
+from collections.abc import Callable
 from collections.abc import Sequence
 import contextlib
 import os
@@ -51,7 +52,11 @@ _FAILED = 1
 _SIGNALLED = 128
 
 
-def train_arguments(config: RunConfig, one_env: bool = False) -> dict[str, Any]:
+def train_arguments(
+  config: RunConfig,
+  one_env: bool = False,
+  load: Callable[..., Any] | None = None,
+) -> dict[str, Any]:
   """Makes what `train` is called with, callbacks and folders left out.
 
   Training and evaluation get an environment each: domain randomization changes
@@ -60,12 +65,18 @@ def train_arguments(config: RunConfig, one_env: bool = False) -> dict[str, Any]:
   Args:
     config: of the run.
     one_env: give them the same, if nothing will be stepped.
+    load: makes an environment; by default `environments.load`.
 
   Raises:
     UserError: if an environment cannot be made.
   """
-  make_env = lambda: environments.load(
-    config.env_name, config.env_config, config.hidden, config.suite
+  make: Callable[..., Any] = load or environments.load
+  make_env = lambda: make(
+    config.env_name,
+    config.env_config,
+    config.hidden,
+    config.suite,
+    config.delay,
   )
   with processes.local_devices_only():
     training_env = make_env()

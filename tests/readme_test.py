@@ -20,6 +20,8 @@ from brax_nnx_plugin.ppo import networks as ppo_networks
 from brax_nnx_plugin.ppo import numpy_policy
 from brax_nnx_plugin.ppo import train as ppo
 from launchers import benchmark
+from launchers import compare_options
+from launchers import compare_plan
 from launchers import configs
 from launchers import description
 from launchers import options
@@ -68,6 +70,14 @@ def test_playing_commands_are_understood(command):
   assert parsed['load_checkpoint_path'] == 'runs/NAME'
 
 
+@pytest.mark.parametrize('command', commands('brax-nnx-compare'))
+def test_comparisons_are_understood(command):
+  request, _ = compare_options.parse(shlex.split(command)[1:])
+  assert request is not None
+  for run in compare_plan.runs(request):
+    configs.resolve(options.parse(run.flags), has_gpu=False)
+
+
 @pytest.mark.parametrize('command', commands('brax-nnx-benchmark'))
 def test_benchmark_commands_are_understood(command):
   names = re.findall(r'--(\w+)=', command)
@@ -78,6 +88,7 @@ def test_there_are_commands_to_test():
   assert commands('brax-nnx-train')
   assert commands('brax-nnx-play')
   assert commands('brax-nnx-benchmark')
+  assert commands('brax-nnx-compare')
 
 
 def test_own_network_can_be_built_and_acts():

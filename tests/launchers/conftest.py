@@ -19,10 +19,10 @@ def fake_train(monkeypatch, made):
   real = train_ppo.ppo.train
   load = train_ppo.environments.load
 
-  def load_once(env_name, config, hidden=(), suite='playground'):
-    key = suite, env_name, config.to_json(), hidden
+  def load_once(env_name, config, *changes):
+    key = env_name, config.to_json(), *changes
     if key not in made:
-      made[key] = load(env_name, config, hidden, suite)
+      made[key] = load(env_name, config, *changes)
     return made[key]
 
   monkeypatch.setattr(train_ppo.environments, 'load', load_once)

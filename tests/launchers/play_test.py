@@ -48,7 +48,7 @@ _MISTAKES = [
   (['RUN', '--camera=front'], ['--camera', 'without --video']),
   (['RUN', '--camera=front', '--video=out.gif'], ['--camera=front']),
   (['RUN', '--set=ppo.seed=1'], ['ppo.seed', 'stays as it is']),
-  (['RUN', '--set=env.x=1'], ['cannot be made', "'x'"]),
+  (['RUN', '--set=env.x=1'], ['no entry', "'x'", 'offset']),
   (['RUN', '--network=gru'], ['--network=gru', 'lstm']),
   (['RUN', '--env_name=ant'], ['--env_name=ant', played_runs.NAME]),
 ]

@@ -114,7 +114,7 @@ def test_changes_of_the_environment_are_made_and_told(tmp_path):
   assert '3 here and was 4' in second
   assert scene.episode_length == 3
   assert scene.env.reset(jax.random.PRNGKey(0)).obs[1] == 2.0
-  with pytest.raises(UserError, match='cannot be made.*ofset'):
+  with pytest.raises(UserError, match='no entry .ofset'):
     scenes.load(tmp_path, {}, {'ofset': 2.0})
 
 
@@ -162,7 +162,8 @@ def test_playground_is_played_with_the_physics_that_runs_here(
   _playground(tmp_path)
   made = []
 
-  def load(name, config, hidden):
+  def load(name, config, hidden, suite, delay):
+    assert (suite, delay) == ('playground', 0)
     made.append((name, config.impl, config.ctrl_dt, hidden))
     return played_runs.FilmedPoint()
 

@@ -72,7 +72,7 @@ def test_what_is_installed_here_is_new_enough():
   assert start.what_is_missing() is None
 
 
-@pytest.mark.parametrize('program', ['train', 'play', 'benchmark'])
+@pytest.mark.parametrize('program', ['train', 'play', 'compare', 'benchmark'])
 def test_a_program_ends_with_the_sentence(monkeypatch, program):
   monkeypatch.setattr(start, 'what_is_missing', lambda: 'jax 0.9 is too old.')
   with pytest.raises(SystemExit) as ended:

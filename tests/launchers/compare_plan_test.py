@@ -1,0 +1,119 @@
+"""The runs of a comparison, and what is found before they begin."""
+
+import json
+import pathlib
+
+import pytest
+
+from launchers import compare_plan
+from launchers import configs
+from launchers import description
+from launchers import options
+from launchers.compare_options import Request
+from launchers.errors import UserError
+
+_VARIANTS = ('a b: --hide_observations=', 'c: --hide_observations=3:5')
+
+
+def test_all_networks_of_a_seed_come_together():
+  runs = compare_plan.runs(Request(('mlp', 'lstm'), (0, 5), _VARIANTS))
+  assert [run.folder for run in runs] == [
+    'a_b-mlp-seed0',
+    'a_b-lstm-seed0',
+    'c-mlp-seed0',
+    'c-lstm-seed0',
+    'a_b-mlp-seed5',
+    'a_b-lstm-seed5',
+    'c-mlp-seed5',
+    'c-lstm-seed5',
+  ]
+  assert runs[0].name == 'a b, mlp, seed 0'
+  alone = compare_plan.runs(Request(('my.networks:build',), (3,)))
+  assert [run.folder for run in alone] == ['my.networks_build-seed3']
+
+
+def test_flags_of_a_variant_come_after_those_of_all():
+  request = Request(('gru',), (4,), ('v: --num_envs=8',), ('--num_envs=4',))
+  (run,) = compare_plan.runs(request)
+  given = options.parse(run.flags)
+  assert given == {'num_envs': 8, 'network': 'gru', 'seed': 4}
+
+
+def test_two_runs_have_two_folders():
+  request = Request(('mlp',), (0,), ('a b:', 'a_b:'))
+  with pytest.raises(UserError, match='would share the folder a_b-mlp-seed0'):
+    compare_plan.runs(request)
+
+
+@pytest.fixture
+def check(fake_train):
+  """Checks with environments that are made once."""
+  fake_train(lambda **kwargs: pytest.fail('training began'))
+
+  def check(parent=None, **request):
+    return compare_plan.check(Request(**request), parent, has_gpu=False)
+
+  return check
+
+
+def test_a_run_is_what_the_flags_alone_would_make_it(check):
+  checked = check(networks=('mlp', 'gru'), seeds=(2,), variants=_VARIANTS)
+  for run, text in checked:
+    config = configs.resolve(options.parse(run.flags), has_gpu=False)
+    assert text == description.describe(config)
+    assert run.env_name == 'CartpoleBalance'
+    # See configs_test: the preset.
+    assert run.env_steps == 8 * 10 * 2 * 64 * 8 * 32
+  hidden = [text['environment']['hidden_observations'] for _, text in checked]
+  assert hidden == [[], [], [3, 4], [3, 4]]
+
+
+@pytest.mark.parametrize(
+  ('request_', 'words'),
+  [
+    ({'networks': ('lstm', 'ltsm')}, 'ltsm, seed 0: --network=ltsm'),
+    ({'networks': ('mlp',), 'flags': ('--memory_size=8',)}, 'mlp, seed 0: '),
+    ({'variants': ('a:', 'b: --num_envs=127')}, 'b, mlp, seed 0: '),
+    ({'flags': ('--delay_observations=1000',)}, 'an episode of 1000 env steps'),
+    ({'config': 'nowhere'}, '--config=nowhere'),
+    ({'flags': ('--env_name=Walker',)}, "no environment 'Walker'"),
+  ],
+)
+def test_a_mistake_in_any_run_is_found(check, request_, words):
+  with pytest.raises(UserError) as error:
+    check(**request_)
+  assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ('flags', 'words'),
+  [
+    (('--num_timesteps=9000000',), None),
+    (('--learning_rate=1',), r'another ppo \(learning_rate\)'),
+    (('--hide_observations=3',), 'another environment'),
+    (('--memory_size=8',), 'another network'),
+  ],
+)
+def test_a_run_that_is_there_is_the_one_asked_for(
+  check, tmp_path, flags, words
+):
+  ((run, text),) = check(networks=('lstm',), seeds=(0,))
+  folder: pathlib.Path = tmp_path / run.folder
+  folder.mkdir()
+  (folder / 'config.json').write_text(json.dumps(text))
+  request = {'networks': ('lstm',), 'seeds': (0,), 'flags': flags}
+  if words is None:
+    check(tmp_path, **request)
+  else:
+    with pytest.raises(UserError, match=words):
+      check(tmp_path, **request)
+
+
+def test_a_run_is_finished_with_its_last_checkpoint(tmp_path):
+  run = compare_plan.Run('', 'mlp', 0, 'folder', (), 'X', env_steps=40)
+  assert not run.is_finished(tmp_path)
+  for steps, finished in ((20, False), (40, True)):
+    folder = tmp_path / 'folder' / 'checkpoints' / f'{steps:012d}'
+    folder.mkdir(parents=True)
+    (folder / 'network.json').write_text('{}')
+    assert run.is_finished(tmp_path) == finished
