@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import contextlib
 import os
 import pathlib
+import shutil
 import signal
 import sys
 from typing import Any
@@ -133,6 +134,56 @@ def _prepare(
   return arguments, schedule, text
 
 
+def _make_folder(
+  config: RunConfig, session: Session, text: dict[str, Any]
+) -> pathlib.Path:
+  """Makes the folder of a new run, with its configuration in it.
+
+  Raises:
+    UserError: if it cannot be made or written to.
+  """
+  folder = reporting.make_folder(
+    session.logdir, config.env_name, session.suffix
+  )
+  try:
+    reporting.write_json(folder / reporting.CONFIG_NAME, text)
+  except OSError as e:
+    shutil.rmtree(folder, ignore_errors=True)
+    raise UserError(
+      f'--logdir={session.logdir}: nothing can be written there'
+      f' ({e.strerror or e}).'
+    ) from e
+  return folder
+
+
+def _make_reporter(
+  config: RunConfig,
+  session: Session,
+  folder: pathlib.Path,
+  text: dict[str, Any],
+  restored: Any,
+  total: int,
+) -> reporting.Reporter:
+  """Says what will be done, and makes what reports how it goes.
+
+  Raises:
+    UserError: if it cannot; of a new run nothing is left then.
+  """
+  telling.announce(config, folder, total)
+  begin = 0
+  if session.resume is not None and restored is not None:
+    begin = int(restored.name)
+  title = f'{config.env_name}, {config.network}'
+  try:
+    return reporting.Reporter(
+      folder, total, title, sys.stderr, begin, text, session.back_ends
+    )
+  except UserError:
+    if session.resume is None:  # --resume would take it for the newest run
+      shutil.rmtree(folder, ignore_errors=True)
+    raise
+
+
 def train(
   config: RunConfig, session: Session | None = None
 ) -> tuple[Any, Any, pathlib.Path | None]:
@@ -160,28 +211,17 @@ def train(
     # Only the first process knows its name, and only that one writes there.
     folder = pathlib.Path(session.resume or session.logdir)
     if session.resume is None and is_main():
-      folder = reporting.make_folder(
-        session.logdir, config.env_name, session.suffix
-      )
-      reporting.write_json(folder / reporting.CONFIG_NAME, text)
+      folder = _make_folder(config, session, text)
   arguments['save_checkpoint_path'] = str(folder / reporting.CHECKPOINTS_NAME)
+  reporter, total = None, schedule.total_env_steps
   with processes.together():
-    reporter = None
     if is_main():
-      telling.announce(config, folder, schedule.total_env_steps)
-      begin = 0
-      if session.resume is not None and arguments['restore_checkpoint_path']:
-        begin = int(arguments['restore_checkpoint_path'].name)
-      title = f'{config.env_name}, {config.network}'
-      total = schedule.total_env_steps
-      reporter = reporting.Reporter(
-        folder, total, title, sys.stderr, begin, text, session.back_ends
-      )
+      reporter = _make_reporter(config, session, folder, text, arguments, total)
   if reporter is None:
     return *_call_train(config, session, **arguments), None
   films = videos.Videos.of(arguments, folder)
   arguments |= films.callbacks(
-    session.video_every, schedule.total_env_steps // schedule.num_rounds
+    session.video_every, total // schedule.num_rounds
   )
   with reporter:
     policy = _call_train(config, session, **arguments, progress_fn=reporter)

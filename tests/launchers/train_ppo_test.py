@@ -33,6 +33,24 @@ def test_a_full_disk_does_not_end_training(tmp_path, capsys, fake_train):
   assert 'Done, evaluation reward 13.5' in captured.out
 
 
+@pytest.mark.parametrize('what', ['write_json', 'Reporter'])
+def test_a_run_that_cannot_begin_leaves_nothing(
+  tmp_path, capsys, fake_train, monkeypatch, what
+):
+  fake_train(lambda *args, **kwargs: pytest.fail('training began'))
+
+  def refuse(*args):
+    if what == 'Reporter':
+      raise UserError('There is no login.')
+    raise OSError(28, 'No space left on device')
+
+  monkeypatch.setattr(train_ppo.reporting, what, refuse)
+  assert _main(f'--logdir={tmp_path}') == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert 'login' in line or f'--logdir={tmp_path}' in line and 'space' in line
+  assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize('logdir', ['file', 'file/below'])
 def test_a_log_folder_that_cannot_be_made_is_told(
   tmp_path, capsys, fake_train, logdir
