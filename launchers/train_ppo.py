@@ -216,7 +216,8 @@ def train(
   reporter, total = None, schedule.total_env_steps
   with processes.together():
     if is_main():
-      reporter = _make_reporter(config, session, folder, text, arguments, total)
+      restored = arguments['restore_checkpoint_path']
+      reporter = _make_reporter(config, session, folder, text, restored, total)
   if reporter is None:
     return *_call_train(config, session, **arguments), None
   films = videos.Videos.of(arguments, folder)

@@ -46,7 +46,7 @@ def test_a_run_that_cannot_begin_leaves_nothing(
 
   monkeypatch.setattr(train_ppo.reporting, what, refuse)
   assert _main(f'--logdir={tmp_path}') == 2
-  (line,) = capsys.readouterr().err.splitlines()
+  *_, line = capsys.readouterr().err.splitlines()
   assert 'login' in line or f'--logdir={tmp_path}' in line and 'space' in line
   assert not any(tmp_path.iterdir())
 
