@@ -101,8 +101,20 @@ def _draw_panel(
     axes.axhline(threshold, color='0.4', linewidth=0.8, linestyle=(0, (1, 2)))
   axes.xaxis.set_major_formatter(EngFormatter(sep=''))
   axes.grid(alpha=0.3)
-  axes.legend(fontsize=9, framealpha=0.9)
   return any(beyond)
+
+
+def _add_legends(figure: Any, panels: Sequence[Any]) -> None:
+  """Explains the curves: once for all panels if they have the same."""
+  labels = [axes.get_legend_handles_labels()[1] for axes in panels]
+  if all(other == labels[0] for other in labels):
+    handles = panels[0].get_legend_handles_labels()[0]
+    figure.legend(
+      handles, labels[0], loc='outside upper center', ncols=4, fontsize=9
+    )
+    return
+  for axes in panels:
+    axes.legend(fontsize=9, framealpha=0.9)
 
 
 def draw(
@@ -137,6 +149,7 @@ def draw(
     if _draw_panel(axes, groups, threshold):
       caption = f'{_CAPTION}; thin: single seeds that have more'
     axes.set_title(task(results, variant), fontsize=11)
+  _add_legends(figure, grid.flat[: len(panels)])
   figure.supxlabel(f'Training [env steps]\n{caption}', fontsize=10)
   figure.supylabel('Reward of an episode [sum over its steps]', fontsize=10)
   partial = path.with_name(path.name + '.partial')

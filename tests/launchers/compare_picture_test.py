@@ -71,3 +71,16 @@ def test_without_variants_the_panel_has_the_name_of_the_task(tmp_path, drawn):
     for line in axes.get_lines()
   ]
   assert len(set(styles)) == len(networks)
+
+
+def test_what_all_panels_have_is_explained_once(tmp_path, drawn):
+  results = [
+    _result(variant, network, 0, Curve((0, 10), (1.0, 2.0)))
+    for variant in 'ab'
+    for network in ('mlp', 'lstm')
+  ]
+  compare_picture.draw(tmp_path / 'x.png', results, None)
+  (legend,) = drawn[0].legends
+  labels = [text.get_text() for text in legend.get_texts()]
+  assert labels == ['mlp, 1 seed', 'lstm, 1 seed']
+  assert all(axes.get_legend() is None for axes in drawn[0].axes)
