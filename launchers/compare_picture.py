@@ -149,7 +149,7 @@ def draw(
     if _draw_panel(axes, groups, threshold):
       caption = f'{_CAPTION}; thin: single seeds that have more'
     axes.set_title(task(results, variant), fontsize=11)
-  _add_legends(figure, grid.flat[: len(panels)])
+  _add_legends(figure, list(grid.flat)[: len(panels)])
   figure.supxlabel(f'Training [env steps]\n{caption}', fontsize=10)
   figure.supylabel('Reward of an episode [sum over its steps]', fontsize=10)
   partial = path.with_name(path.name + '.partial')
