@@ -19,6 +19,9 @@ from tests import fakes
 from tests import saved_policies
 from tests import small_runs
 
+# Other processes, which are compared with, compile as in real use.
+pytestmark = pytest.mark.optimized
+
 
 @pytest.mark.parametrize('case', saved_policies.CASES)
 def test_what_is_saved_acts_again(tmp_path, case):

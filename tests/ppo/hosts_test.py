@@ -12,7 +12,8 @@ from tests import host_program
 from tests import hosts
 from tests import small_runs
 
-pytestmark = pytest.mark.slow
+# Other processes, which are compared with, compile as in real use.
+pytestmark = [pytest.mark.slow, pytest.mark.optimized]
 
 
 @pytest.fixture(scope='module')
