@@ -7,6 +7,7 @@ learned vector with `trainable_initial_state=True`.
 
 import abc
 from collections.abc import Callable
+import functools
 from typing import Any
 
 from flax import nnx
@@ -33,6 +34,18 @@ def _check_rows(layer: Any, h: jax.Array, x: jax.Array) -> None:
       f' {x.shape}. Both need the same rows: make the carry with'
       ' initialize_state(batch_size).'
     )
+
+
+@functools.cache
+def _plain_cell(in_features: int, hidden_features: int) -> Any:
+  """Returns the structure of a cell that nobody has changed."""
+  return nnx.graphdef(
+    nnx.eval_shape(
+      lambda: nnx.OptimizedLSTMCell(
+        in_features, hidden_features, rngs=nnx.Rngs(0)
+      )
+    )
+  )
 
 
 class LSTM(StatefulModule):
@@ -112,19 +125,13 @@ class LSTM(StatefulModule):
       or arrays[0].ndim != 2
     ):
       return None
-    cell: Any = self.cell
-    if (
-      cell.__class__ is not nnx.OptimizedLSTMCell
-      or cell.gate_fn is not nnx.sigmoid
-      or cell.activation_fn is not nnx.tanh
-      or any(type(d) is not nnx.Linear for d in (cell.dense_i, cell.dense_h))
-    ):
+    plain = _plain_cell(self.in_features, self.hidden_features)
+    if nnx.graphdef(self.cell) != plain:  # another gate, say, or bias
       return None
+    cell: Any = self.cell
     parameters = cell.dense_i.kernel, cell.dense_h.kernel, cell.dense_h.bias
     weights = lstm_sequence.Weights(*(p[...] for p in parameters))
-    dtypes = {a.dtype for a in (*weights, *arrays)} | {
-      jnp.dtype(cell.dtype or weights.input.dtype)
-    }
+    dtypes = {a.dtype for a in (*weights, *arrays)}
     return weights if len(dtypes) == 1 else None
 
   def unroll(self, state, x, is_first, rollout_extras=None):

@@ -137,6 +137,27 @@ def test_other_cells_are_scanned(name, monkeypatch):
   np.testing.assert_array_equal(out.output, want.output)
 
 
+def test_a_part_of_the_cell_that_was_replaced_counts():
+  layer, state, x, is_first = _case(6, 2, _FIRST['in the middle'])
+  plain = layer.unroll(state, x, is_first)
+  cell: Any = layer.cell
+  biased = nnx.Linear(3, 16, rngs=nnx.Rngs(0))
+  biased.kernel = cell.dense_i.kernel
+  biased.bias = nnx.Param(jnp.ones(16))
+  cell.dense_i = biased
+  out = layer.unroll(state, x, is_first)
+  want = _scanned(layer, state, x, is_first)
+  np.testing.assert_array_equal(out.output, want.output)
+  assert not np.allclose(out.output, plain.output)
+
+
+def test_a_plain_cell_is_not_scanned(monkeypatch):
+  case = _case(6, 2, _FIRST['in the middle'])
+  monkeypatch.setattr(stepping, 'scan_steps', pytest.fail)
+  graphdef, params = nnx.split(case[0])
+  jax.jit(lambda p: nnx.merge(graphdef, p).unroll(*case[1:]).output)(params)
+
+
 @pytest.mark.parametrize('kind', [_Halved, _Kept])
 def test_other_ways_to_step_and_reset_count(kind):
   _, state, x, is_first = _case(6, 2, _FIRST['in the middle'])
