@@ -96,9 +96,15 @@ def arguments(
     changes: by --set, of single arguments.
 
   Raises:
-    UserError: for an argument that the factory does not have, or options that
-      contradict.
+    UserError: for an argument that the factory does not have, options that
+      contradict, or a network of the user's own that no flag names.
   """
+  if network not in _FACTORIES and 'network' not in options:
+    raise UserError(
+      f'The network of that run, {network}, is not one of this library, and'
+      ' nothing that only a file names is imported. Name it:'
+      f' --network={network}.'
+    )
   known = _parameters(network)
   named = dict(base['network_factory'])
   if network != base['network']:  # what only the other kind has

@@ -54,6 +54,22 @@ def test_a_network_of_ones_own_is_named(tmp_path, monkeypatch):
       own(**options)
 
 
+def test_nothing_that_only_a_file_names_is_imported(tmp_path, monkeypatch):
+  imported = tmp_path / 'imported'
+  module = tmp_path / 'own_network_of_a_file.py'
+  module.write_text(f'open({str(imported)!r}, "w").close()\n{_OWN}')
+  monkeypatch.syspath_prepend(tmp_path)
+  text = description.describe(_resolve('mlp'))
+  text['network'] = {'kind': 'own_network_of_a_file:build', 'arguments': {}}
+  (tmp_path / 'config.json').write_text(json.dumps(text))
+  for flag in ('config', 'resume'):
+    with pytest.raises(UserError, match='--network=own_network_of_a_file:bui'):
+      configs.resolve({flag: str(tmp_path)}, has_gpu=False)
+  assert not imported.exists()
+  _resolve('own_network_of_a_file:build', config=str(tmp_path))
+  assert imported.exists()
+
+
 def test_a_run_with_it_is_exported_and_says_how_to_load_it(
   tmp_path, monkeypatch, capsys
 ):
