@@ -11,14 +11,12 @@ is then is in the table and in the picture, and --resume goes on.
 """
 
 from collections.abc import Sequence
-import os
 import pathlib
 import signal
 import sys
 from typing import Any
 
-from absl import logging
-
+from . import command_line
 from . import compare_flags
 from . import compare_options
 from . import compare_picture
@@ -195,10 +193,7 @@ def main(argv: Sequence[str], children: Any = None) -> int:
 
 def run() -> None:
   """The console script."""
-  logging.set_verbosity(logging.WARNING)
-  # A script in bin/ does not look here for --networks=my_module:build.
-  sys.path.append(os.getcwd())
-  sys.exit(main(sys.argv))
+  command_line.run(main)
 
 
 if __name__ == '__main__':

@@ -5,6 +5,7 @@ from typing import Any
 
 from absl import flags
 
+from . import command_line
 from . import options
 from .errors import UserError
 
@@ -92,14 +93,7 @@ def split(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
   Raises:
     UserError: for a value that does not exist.
   """
-  values = _define()
-  try:
-    rest = values([PROGRAM, *arguments], known_only=True)[1:]
-  except (flags.Error, ValueError) as e:
-    text = ' '.join(str(e).split()).rstrip('.')
-    raise UserError(f'{text}. See {PROGRAM} --help.') from None
-  own = values.flag_values_dict()
-  return {k: v for k, v in own.items() if v is not None}, rest
+  return command_line.read(_define(), PROGRAM, arguments, known_only=True)
 
 
 def training_flags(arguments: Sequence[str], where: str) -> dict[str, Any]:

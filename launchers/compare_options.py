@@ -10,6 +10,7 @@ import re
 import shlex
 from typing import Any
 
+from . import command_line
 from . import compare_flags
 from . import options
 from .errors import UserError
@@ -22,17 +23,7 @@ _MAY_CHANGE = ('num_timesteps', 'export')
 
 def _seeds(text: str) -> tuple[int, ...]:
   """Reads `'0,3:5'` as 0, 3, 4."""
-  seeds: list[int] = []
-  for part in filter(None, (part.strip() for part in text.split(','))):
-    match = re.fullmatch(r'(\d+)(?::(\d+))?', part)
-    first, end = match.groups() if match else (None, None)
-    chosen = range(int(first or 0), int(end) if end else int(first or 0) + 1)
-    if match is None or not chosen:
-      raise UserError(
-        f'--seeds={text}: {part!r} is neither a number, as 3, nor a range, as'
-        ' 3:5 (which is 3 and 4).'
-      )
-    seeds += chosen
+  seeds = command_line.parse_ranges('--seeds', text)
   if not seeds:
     raise UserError(f'--seeds={text} names none; as in --seeds=0,1,2.')
   return tuple(dict.fromkeys(seeds))

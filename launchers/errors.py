@@ -5,7 +5,11 @@ import difflib
 
 
 class UserError(Exception):
-  """Something the user can put right; its text is shown as it is."""
+  """Something the user can put right; its text is shown, on one line."""
+
+  def __str__(self) -> str:
+    # It may quote another error; MuJoCo's have several lines.
+    return ' '.join(super().__str__().split())
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-import re
 from typing import Any
 
 import jax
 from mujoco_playground import wrapper
 import numpy as np
 
+from . import command_line
 from .errors import UserError
 
 
@@ -18,18 +18,8 @@ def parse_indices(text: str) -> tuple[int, ...]:
   Raises:
     UserError: if it is neither.
   """
-  indices: set[int] = set()
-  for part in filter(None, (part.strip() for part in text.split(','))):
-    match = re.fullmatch(r'(\d+)(?::(\d+))?', part)
-    first, end = match.groups() if match else (None, None)
-    chosen = range(int(first or 0), int(end) if end else int(first or 0) + 1)
-    if match is None or not chosen:
-      raise UserError(
-        f'--hide_observations={text}: {part!r} is neither an index, as 3, nor a'
-        ' range, as 3:5 (which is 3 and 4).'
-      )
-    indices.update(chosen)
-  return tuple(sorted(indices))
+  numbers = command_line.parse_ranges('--hide_observations', text)
+  return tuple(sorted(set(numbers)))
 
 
 class HideObservations(wrapper.Wrapper):

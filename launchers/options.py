@@ -9,6 +9,7 @@ from typing import Any
 
 from absl import flags
 
+from . import command_line
 from .environments import SUITES
 from .errors import UserError
 from .networks import KINDS
@@ -214,20 +215,11 @@ def parse(arguments: Sequence[str]) -> dict[str, Any]:
   values = _define()
   # A flag of a string needs a value, and this one has a natural one.
   arguments = ['--resume=' if a == '--resume' else a for a in arguments]
-  try:
-    rest = values([PROGRAM, *arguments])[1:]
-  except flags.Error as e:
-    text = ' '.join(str(e).split()).removesuffix(' ?').rstrip('.?')
-    raise UserError(f'{text}. See {PROGRAM} --help.') from None
+  given, rest = command_line.read(values, PROGRAM, arguments)
   if rest:
     raise UserError(
       f'{rest[0]!r} is not a flag; flags look like --num_envs=128.'
     )
-  given = {
-    name: value
-    for name, value in values.flag_values_dict().items()
-    if value is not None
-  }
   for name in _LISTS.keys() & given.keys():
     given[name] = _sizes(name, given[name])
   return given

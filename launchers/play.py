@@ -11,14 +11,12 @@ played nonetheless, and the exit code is 0.
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-import os
 import pathlib
 import sys
 from typing import Any
 
-from absl import logging
-
 from . import activation_plot
+from . import command_line
 from . import environments
 from . import episodes
 from . import overrides
@@ -207,10 +205,7 @@ def main(argv: Sequence[str]) -> int:
 
 def run() -> None:
   """The console script."""
-  logging.set_verbosity(logging.WARNING)
-  # A script in bin/ does not look here for --network=my_module:build.
-  sys.path.append(os.getcwd())
-  sys.exit(main(sys.argv))
+  command_line.run(main)
 
 
 if __name__ == '__main__':

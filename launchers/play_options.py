@@ -6,6 +6,7 @@ from typing import Any
 
 from absl import flags
 
+from . import command_line
 from .errors import UserError
 
 PROGRAM = 'brax-nnx-play'
@@ -106,16 +107,7 @@ def parse(arguments: Sequence[str]) -> dict[str, Any]:
     UserError: for a flag or a value that does not exist.
   """
   values = _define()
-  try:
-    rest = values([PROGRAM, *arguments])[1:]
-  except flags.Error as e:
-    text = ' '.join(str(e).split()).removesuffix(' ?').rstrip('.?')
-    raise UserError(f'{text}. See {PROGRAM} --help.') from None
-  given = {
-    name: value
-    for name, value in values.flag_values_dict().items()
-    if value is not None
-  }
+  given, rest = command_line.read(values, PROGRAM, arguments)
   if given.get('help'):
     return given
   folders = [*rest, *filter(None, [given.pop('load_checkpoint_path', None)])]

@@ -10,7 +10,7 @@ from typing import Any
 
 from brax_nnx_plugin.ppo import checkpoint
 
-from . import options as command_line
+from . import options as flag_options
 from .back_ends import Wanted
 from .errors import UserError
 
@@ -72,7 +72,7 @@ class Session:
 
 def _promise(signum: int) -> None:
   print(
-    f'\n{command_line.PROGRAM}: {signal.Signals(signum).name}: stopping after'
+    f'\n{flag_options.PROGRAM}: {signal.Signals(signum).name}: stopping after'
     ' this epoch, with a checkpoint; a second one stops at once.',
     file=sys.stderr,
     flush=True,

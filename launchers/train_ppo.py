@@ -15,14 +15,12 @@ code 0), and --resume goes on with it.
 from collections.abc import Callable
 from collections.abc import Sequence
 import contextlib
-import os
 import pathlib
 import shutil
 import signal
 import sys
 from typing import Any
 
-from absl import logging
 import jax
 
 from brax_nnx_plugin.ppo import checkpoint
@@ -33,11 +31,12 @@ from brax_nnx_plugin.ppo.processes import is_main
 from brax_nnx_plugin.ppo.schedule import Schedule
 from brax_nnx_plugin.ppo.types import TrainingDiverged
 
+from . import command_line
 from . import configs
 from . import description
 from . import dry_run
 from . import environments
-from . import options as command_line
+from . import options as flag_options
 from . import play
 from . import processes
 from . import reporting
@@ -239,16 +238,16 @@ def main(argv: Sequence[str]) -> int:
   Args:
     argv: name of the program and its arguments.
   """
-  say = lambda text: print(f'{command_line.PROGRAM}: {text}', file=sys.stderr)
+  say = lambda text: print(f'{flag_options.PROGRAM}: {text}', file=sys.stderr)
   try:
-    options = command_line.parse(argv[1:])
+    options = flag_options.parse(argv[1:])
     if options.get('help'):
-      print(command_line.help_text())
+      print(flag_options.help_text())
       return 0
     if options.get('play_only'):
       play.instead_of_training(options)
       return 0
-    processes.connect(options, command_line.PROGRAM)
+    processes.connect(options, flag_options.PROGRAM)
     with processes.together():
       options = saved.resumed(options, Session.logdir)
       has_gpu = jax.default_backend() == 'gpu'
@@ -260,7 +259,7 @@ def main(argv: Sequence[str]) -> int:
       arguments, _, _ = _prepare(config, session, one_env=True)
       print(dry_run.report(config, arguments))
   except UserError as e:
-    say(' '.join(str(e).split()))  # of MuJoCo's some have several lines
+    say(e)
     return 2
   except TrainingDiverged as e:
     say(
@@ -282,10 +281,7 @@ def main(argv: Sequence[str]) -> int:
 
 def run() -> None:
   """The console script."""
-  logging.set_verbosity(logging.WARNING)
-  # A script in bin/ does not look here for --network=my_module:build.
-  sys.path.append(os.getcwd())
-  sys.exit(main(sys.argv))
+  command_line.run(main)
 
 
 if __name__ == '__main__':

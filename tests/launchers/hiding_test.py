@@ -75,7 +75,7 @@ def test_indices_and_ranges_are_read(text, expected):
 
 @pytest.mark.parametrize('text', ['x', '-1', '3:', ':3', '5:3', '3:3', '1.5'])
 def test_what_is_no_index_is_named(text):
-  with pytest.raises(UserError, match=f'{text!r} is neither an index'):
+  with pytest.raises(UserError, match=f'{text!r} is neither a number'):
     parse_indices(f'0,{text}')
 
 
