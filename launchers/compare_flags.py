@@ -6,6 +6,7 @@ from typing import Any
 from absl import flags
 
 from . import command_line
+from . import networks
 from . import options
 from .errors import UserError
 
@@ -120,3 +121,18 @@ def training_flags(arguments: Sequence[str], where: str) -> dict[str, Any]:
   if given.get('run_evals') is False:
     raise UserError(f'{where}--norun_evals leaves nothing to compare.')
   return given
+
+
+def for_network(arguments: Sequence[str], network: str) -> list[str]:
+  """Leaves out flags that say something of networks with memory alone.
+
+  Args:
+    arguments: flags of training, of several networks.
+    network: one of them.
+  """
+  if networks.has_memory_size(network):
+    return list(arguments)
+  values = flags.FlagValues()
+  values.set_gnu_getopt()
+  flags.DEFINE_string('memory_size', None, '', flag_values=values)
+  return command_line.read(values, PROGRAM, arguments, known_only=True)[1]

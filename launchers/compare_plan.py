@@ -11,10 +11,13 @@ import jax
 
 from brax_nnx_plugin.ppo import checkpoint
 
+from . import compare_flags
 from . import configs
 from . import description
 from . import environments
+from . import networks
 from . import options
+from . import planning
 from . import train_ppo
 from .compare_options import Request
 from .compare_options import Variant
@@ -68,10 +71,13 @@ def runs(request: Request) -> list[Run]:
     UserError: if two would have one folder.
   """
   planned: dict[str, Run] = {}
+  any_memory = any(map(networks.has_memory_size, request.networks))
   for seed in request.seeds:
     for variant in request.parsed_variants():
       for network in request.networks:
         flags = (*request.flags, *variant.flags)
+        if any_memory:
+          flags = tuple(compare_flags.for_network(flags, network))
         flags += (f'--network={network}', f'--seed={seed}')
         run = Run(
           variant=variant.label,
@@ -155,7 +161,7 @@ def check(
       kind = run.variant, run.network
       if kind not in steps:  # a seed changes nothing
         arguments = train_ppo.train_arguments(config, load=load)
-        steps[kind] = configs.plan(arguments).total_env_steps
+        steps[kind] = planning.plan(arguments).total_env_steps
       text = description.describe(config)
       if parent is not None and _config_file(parent, run).exists():
         _require_same(_config_file(parent, run), text)

@@ -6,13 +6,9 @@ import dataclasses
 import inspect
 from typing import Any
 
-import jax
 from ml_collections import config_dict
 
 from brax_nnx_plugin.ppo import train as ppo
-from brax_nnx_plugin.ppo.config import TrainConfig
-from brax_nnx_plugin.ppo.environments import check_spaces
-from brax_nnx_plugin.ppo.schedule import Schedule
 
 from . import brax_suite
 from . import environments
@@ -252,36 +248,3 @@ def _check_randomization(options: Mapping[str, Any], config: RunConfig) -> None:
 def network_factory(config: RunConfig) -> Callable[..., Any]:
   """Returns the network factory of a run."""
   return networks.factory(config.network, config.network_arguments)
-
-
-def plan(arguments: Mapping[str, Any]) -> Schedule:
-  """Checks the arguments of `train`; an error out of it is then our fault.
-
-  Args:
-    arguments: keyword arguments of `train`.
-
-  Returns:
-    How many steps will be taken.
-
-  Raises:
-    UserError: if they do not fit together or do not fit the environment.
-  """
-  bound = inspect.signature(ppo.train).bind(**arguments)
-  bound.apply_defaults()
-  env = arguments['environment']
-  keys = jax.random.split(jax.random.PRNGKey(0), 2)
-  state = jax.eval_shape(jax.vmap(env.reset), keys)
-  shapes = jax.tree.map(lambda x: x.shape[1:], state.obs)
-  try:
-    check_spaces(env, state, rows=2)
-    schedule = Schedule.of(
-      TrainConfig.from_arguments(bound.arguments, jax.device_count()),
-      jax.device_count(),
-    )
-  except ValueError as e:
-    raise UserError(str(e)) from e
-  try:
-    arguments['network_factory'](shapes, env.action_size)
-  except (TypeError, ValueError) as e:  # of a network of the user's own, too
-    raise UserError(f'The network cannot be made: {e}') from e
-  return schedule

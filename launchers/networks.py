@@ -43,6 +43,11 @@ _FIXED = (
 _MEMORY_SIZE = 64
 
 
+def has_memory_size(network: str) -> bool:
+  """Says whether --memory_size means anything for a network."""
+  return network in _CELLS
+
+
 def factory(network: str, named: Mapping[str, Any]) -> Callable[..., Any]:
   """Returns the factory of a network.
 
@@ -113,7 +118,7 @@ def arguments(
     if name in options and name not in known:
       raise UserError(f'--{name} has no meaning for --network={network}.')
   named |= {k: options[k] for k in NETWORK_OPTIONS if k in options}
-  if network in _CELLS:
+  if has_memory_size(network):
     named['cell'] = network
     for name in ('policy_memory_size', 'value_memory_size'):
       default = named.get(name, base.get('memory_size', _MEMORY_SIZE))

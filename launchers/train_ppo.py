@@ -37,6 +37,7 @@ from . import description
 from . import dry_run
 from . import environments
 from . import options as flag_options
+from . import planning
 from . import play
 from . import processes
 from . import reporting
@@ -125,7 +126,7 @@ def _prepare(
     configuration in words.
   """
   arguments = train_arguments(config, one_env)
-  schedule = configs.plan(arguments)
+  schedule = planning.plan(arguments)
   arguments['restore_checkpoint_path'] = session.restored()
   text = description.describe(config)
   if session.resume is not None:

@@ -27,18 +27,16 @@ class Weights(NamedTuple):
 class _Steps(NamedTuple):
   """What the backward pass needs of every step, `[T, B, H]` each."""
 
-  c: jax.Array  # before the step, after a reset
-  h: jax.Array
+  c: jax.Array  # after the step
   i: jax.Array
   f: jax.Array
   g: jax.Array
   o: jax.Array
-  tanh_c: jax.Array  # after the step
 
 
 def _select(mask: jax.Array, on_true: Any, on_false: Any) -> Any:
   return jax.tree.map(
-    lambda a, b: jnp.where(mask[:, None], a, b), on_true, on_false
+    lambda a, b: jnp.where(mask[..., None], a, b), on_true, on_false
   )
 
 
@@ -54,29 +52,41 @@ def _forward(weights, carry, initial, x, is_first):
     i, f, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jax.nn.sigmoid(o)
     g = jnp.tanh(g)
     new_c = f * c + i * g
-    tanh_c = jnp.tanh(new_c)
-    new_h = o * tanh_c
-    return (new_c, new_h), (new_h, _Steps(c, h, i, f, g, o, tanh_c))
+    new_h = o * jnp.tanh(new_c)
+    return (new_c, new_h), (new_h, _Steps(new_c, i, f, g, o))
 
-  carry, (output, steps) = jax.lax.scan(step, carry, (x, is_first))
-  return (carry, output), (weights, x, is_first, steps)
+  last, (output, steps) = jax.lax.scan(step, carry, (x, is_first))
+  residuals = (weights, carry, initial, x, is_first, output, steps)
+  return (last, output), residuals
 
 
 def _backward(residuals, cotangents):
-  weights, x, is_first, steps = residuals
+  weights, carry, initial, x, is_first, output, steps = residuals
   d_carry, d_output = cotangents
+  # The state that each step began with. What a loop need not store, and can be
+  # found from all steps at once, is cheaper to find than to store.
+  c, h = _select(
+    is_first,
+    initial,
+    jax.tree.map(
+      lambda start, after: jnp.concatenate([start[None], after[:-1]]),
+      carry,
+      (steps.c, output),
+    ),
+  )
+  tanh_c = jnp.tanh(steps.c)
 
   def step(carry, inputs):
     (d_c, d_h), d_initial = carry
-    s, is_first, d_output = inputs
+    s, c, tanh_c, is_first, d_output = inputs
     d_h = d_h + d_output
-    d_c = d_c + d_h * s.o * (1 - s.tanh_c * s.tanh_c)
+    d_c = d_c + d_h * s.o * (1 - tanh_c * tanh_c)
     d_gates = jnp.concatenate(
       [
         d_c * s.g * s.i * (1 - s.i),
-        d_c * s.c * s.f * (1 - s.f),
+        d_c * c * s.f * (1 - s.f),
         d_c * s.i * (1 - s.g * s.g),
-        d_h * s.tanh_c * s.o * (1 - s.o),
+        d_h * tanh_c * s.o * (1 - s.o),
       ],
       axis=-1,
     )
@@ -89,14 +99,16 @@ def _backward(residuals, cotangents):
 
   zeros = jax.tree.map(jnp.zeros_like, d_carry)
   (d_carry, d_initial), d_gates = jax.lax.scan(
-    step, (d_carry, zeros), (steps, is_first, d_output), reverse=True
+    step,
+    (d_carry, zeros),
+    (steps, c, tanh_c, is_first, d_output),
+    reverse=True,
   )
-  d_weights = Weights(
-    jnp.einsum('tbi,tbg->ig', x, d_gates),
-    jnp.einsum('tbh,tbg->hg', steps.h, d_gates),
-    jnp.sum(d_gates, axis=(0, 1)),
-  )
-  return d_weights, d_carry, d_initial, d_gates @ weights.input.T, None
+  # One contracted axis: of two, XLA would rather copy the arrays about.
+  rows_x, rows_h, rows = (a.reshape(-1, a.shape[-1]) for a in (x, h, d_gates))
+  d_weights = Weights(rows_x.T @ rows, rows_h.T @ rows, rows.sum(0))
+  d_x = (rows @ weights.input.T).reshape(x.shape)
+  return d_weights, d_carry, d_initial, d_x, None
 
 
 @jax.custom_vjp

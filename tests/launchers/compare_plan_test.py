@@ -39,6 +39,20 @@ def test_flags_of_a_variant_come_after_those_of_all():
   assert given == {'num_envs': 8, 'network': 'gru', 'seed': 4}
 
 
+@pytest.mark.parametrize('flag', [['--memory_size=8'], ['--memory_size', '8']])
+def test_the_size_of_memories_is_for_networks_that_have_one(flag):
+  flags = (*flag, '--num_envs', '4')
+  request = Request(('mlp', 'gru'), (0,), ('v: --memory_size=9',), flags)
+  mlp, gru = [options.parse(run.flags) for run in compare_plan.runs(request)]
+  assert mlp == {'num_envs': 4, 'network': 'mlp', 'seed': 0}
+  assert gru == mlp | {'network': 'gru', 'memory_size': 9}
+
+
+def test_the_size_of_memories_needs_a_network_that_has_one(check):
+  with pytest.raises(UserError, match='mlp, seed 0: --memory_size has no mean'):
+    check(networks=('mlp', 'vae_mlp'), seeds=(0,), flags=('--memory_size=8',))
+
+
 def test_two_runs_have_two_folders():
   request = Request(('mlp',), (0,), ('a b:', 'a_b:'))
   with pytest.raises(UserError, match='would share the folder a_b-mlp-seed0'):

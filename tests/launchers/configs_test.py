@@ -18,6 +18,7 @@ from brax_nnx_plugin.ppo.environments import Unrandomized
 from brax_nnx_plugin.ppo.train import train
 from launchers import configs
 from launchers import description
+from launchers import planning
 from launchers import telling
 from launchers import train_ppo
 from launchers.errors import UserError
@@ -55,7 +56,7 @@ def test_preset_is_a_task_with_hidden_velocities_for_an_lstm():
   }
   # A training step is 64 * 8 = 512 segments, 4 of each of 128 environments; an
   # epoch is 2.6e6 / (8 * 10 * 512 * 32) = 1.98 -> 2 training steps.
-  schedule = configs.plan(train_ppo.train_arguments(config))
+  schedule = planning.plan(train_ppo.train_arguments(config))
   assert schedule.unrolls_per_step == 4
   assert schedule.total_env_steps == 8 * 10 * 2 * 64 * 8 * 32
 

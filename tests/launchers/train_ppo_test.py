@@ -9,6 +9,7 @@ import pytest
 from brax_nnx_plugin.ppo import guards
 from brax_nnx_plugin.ppo.types import TrainingDiverged
 from launchers import configs
+from launchers import planning
 from launchers import train_ppo
 from launchers.errors import UserError
 
@@ -72,6 +73,22 @@ class _DictEnvironment:
     obs = {'state': jnp.zeros(3), 'privileged_state': jnp.zeros(5)}
     return State(None, obs, jnp.zeros(()), jnp.zeros(()))
 
+  def step(self, state, action):
+    return state.replace(reward=state.reward + action[0])
+
+
+class _Old(_DictEnvironment):
+  """Written for a JAX that had other functions."""
+
+  def step(self, state, action):
+    return state.replace(reward=jnp.clip(action[0], a_max=1.0))
+
+
+def test_an_environment_that_cannot_be_stepped_is_told():
+  arguments = {'environment': _Old(), 'num_timesteps': 1, 'episode_length': 10}
+  with pytest.raises(UserError, match=r'its own step\(\), with JAX .*a_max'):
+    planning.plan(arguments)
+
 
 @pytest.mark.parametrize('name', ['policy_obs_key', 'value_obs_key'])
 @pytest.mark.parametrize('network', ['mlp', 'lstm'])
@@ -86,7 +103,7 @@ def test_an_observation_key_that_is_missing_is_told(name, network):
   def plan(key):
     config = configs.resolve({'network': network, name: key}, False)
     factory = configs.network_factory(config)
-    return configs.plan(arguments | {'network_factory': factory})
+    return planning.plan(arguments | {'network_factory': factory})
 
   plan('privileged_state')
   with pytest.raises(UserError, match="no observation 'privileged'"):

@@ -1,0 +1,68 @@
+"""What can be found out about a run before anything compiles."""
+
+from collections.abc import Mapping
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from brax_nnx_plugin.ppo import train as ppo
+from brax_nnx_plugin.ppo.config import TrainConfig
+from brax_nnx_plugin.ppo.environments import check_spaces
+from brax_nnx_plugin.ppo.schedule import Schedule
+
+from .errors import UserError
+
+
+def _first_states(env: Any, rows: int) -> Any:
+  """Returns the shapes of an environment's first states.
+
+  Raises:
+    UserError: if it cannot be reset, or not be stepped.
+  """
+  keys = jax.random.split(jax.random.PRNGKey(0), rows)
+  action = jax.ShapeDtypeStruct((rows, env.action_size), jnp.float32)
+  verb = 'reset'
+  try:
+    state = jax.eval_shape(jax.vmap(env.reset), keys)
+    verb = 'step'
+    jax.eval_shape(jax.vmap(env.step), state, action)
+  except Exception as e:  # whatever the code of an environment may raise
+    raise UserError(
+      f'The environment fails in its own {verb}(), with JAX {jax.__version__}:'
+      f' {type(e).__name__}: {e}'
+    ) from e
+  return state
+
+
+def plan(arguments: Mapping[str, Any]) -> Schedule:
+  """Checks the arguments of `train`; an error out of it is then our fault.
+
+  Args:
+    arguments: keyword arguments of `train`.
+
+  Returns:
+    How many steps will be taken.
+
+  Raises:
+    UserError: if they do not fit together or do not fit the environment.
+  """
+  bound = inspect.signature(ppo.train).bind(**arguments)
+  bound.apply_defaults()
+  env = arguments['environment']
+  state = _first_states(env, rows=2)
+  shapes = jax.tree.map(lambda x: x.shape[1:], state.obs)
+  try:
+    check_spaces(env, state, rows=2)
+    schedule = Schedule.of(
+      TrainConfig.from_arguments(bound.arguments, jax.device_count()),
+      jax.device_count(),
+    )
+  except ValueError as e:
+    raise UserError(str(e)) from e
+  try:
+    arguments['network_factory'](shapes, env.action_size)
+  except (TypeError, ValueError) as e:  # of a network of the user's own, too
+    raise UserError(f'The network cannot be made: {e}') from e
+  return schedule
