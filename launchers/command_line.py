@@ -10,6 +10,8 @@ from typing import Any
 from absl import flags
 from absl import logging
 
+from brax_nnx_plugin.ppo import preemption
+
 from .errors import UserError
 
 
@@ -71,4 +73,5 @@ def run(main: Callable[[Sequence[str]], int]) -> None:
   logging.set_verbosity(logging.WARNING)
   # A script in bin/ does not look here for --network=my_module:build.
   sys.path.append(os.getcwd())
-  sys.exit(main(sys.argv))
+  with preemption.insisting():
+    sys.exit(main(sys.argv))

@@ -15,32 +15,42 @@ from brax_nnx_plugin.ppo.schedule import Schedule
 from .errors import UserError
 
 
-def _first_states(env: Any, rows: int) -> Any:
-  """Returns the shapes of an environment's first states.
-
-  Raises:
-    UserError: if it cannot be reset, or not be stepped.
-  """
+def _first_states(env: Any, rows: int, step: bool) -> Any:
+  """Returns the shapes of first states; see `plan`."""
   keys = jax.random.split(jax.random.PRNGKey(0), rows)
   action = jax.ShapeDtypeStruct((rows, env.action_size), jnp.float32)
-  verb = 'reset'
+  method = 'reset'
   try:
     state = jax.eval_shape(jax.vmap(env.reset), keys)
-    verb = 'step'
-    jax.eval_shape(jax.vmap(env.step), state, action)
+    if step:
+      method = 'step'
+      jax.eval_shape(jax.vmap(env.step), state, action)
   except Exception as e:  # whatever the code of an environment may raise
     raise UserError(
-      f'The environment fails in its own {verb}(), with JAX {jax.__version__}:'
-      f' {type(e).__name__}: {e}'
+      f'The environment fails in its own {method}(), with JAX'
+      f' {jax.__version__}: {type(e).__name__}: {e}'
     ) from e
   return state
 
 
-def plan(arguments: Mapping[str, Any]) -> Schedule:
+def check_step(env: Any) -> None:
+  """Requires that an environment can be stepped, as far as tracing tells.
+
+  Args:
+    env: not wrapped.
+
+  Raises:
+    UserError: if it cannot.
+  """
+  _first_states(env, rows=1, step=True)
+
+
+def plan(arguments: Mapping[str, Any], step: bool = True) -> Schedule:
   """Checks the arguments of `train`; an error out of it is then our fault.
 
   Args:
     arguments: keyword arguments of `train`.
+    step: whether to see if the environment can be stepped, too.
 
   Returns:
     How many steps will be taken.
@@ -51,7 +61,7 @@ def plan(arguments: Mapping[str, Any]) -> Schedule:
   bound = inspect.signature(ppo.train).bind(**arguments)
   bound.apply_defaults()
   env = arguments['environment']
-  state = _first_states(env, rows=2)
+  state = _first_states(env, 2, step)
   shapes = jax.tree.map(lambda x: x.shape[1:], state.obs)
   try:
     check_spaces(env, state, rows=2)

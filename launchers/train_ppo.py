@@ -117,7 +117,7 @@ def _call_train(
 
 
 def _prepare(
-  config: RunConfig, session: Session, one_env: bool = False
+  config: RunConfig, session: Session, dry: bool = False
 ) -> tuple[dict[str, Any], Schedule, dict[str, Any]]:
   """Finds every mistake that can be found before anything is made.
 
@@ -125,8 +125,8 @@ def _prepare(
     The arguments of `train`, how many steps it will take, and the whole
     configuration in words.
   """
-  arguments = train_arguments(config, one_env)
-  schedule = planning.plan(arguments)
+  arguments = train_arguments(config, one_env=dry)
+  schedule = planning.plan(arguments, step=not dry)
   arguments['restore_checkpoint_path'] = session.restored()
   text = description.describe(config)
   if session.resume is not None:
@@ -257,8 +257,9 @@ def main(argv: Sequence[str]) -> int:
     if not options.get('dry_run'):
       train(config, session)
     elif is_main():
-      arguments, _, _ = _prepare(config, session, one_env=True)
+      arguments, _, _ = _prepare(config, session, dry=True)
       print(dry_run.report(config, arguments))
+      planning.check_step(arguments['environment'])
   except UserError as e:
     say(e)
     return 2

@@ -10,7 +10,10 @@ unless asked for:
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
+import os
 import signal
+import sys
+import threading
 import time
 from typing import Any
 
@@ -20,6 +23,8 @@ import numpy as np
 
 # Wrappers around a program pass a signal on that it has got already.
 _ECHO_SECONDS = 1.0
+# From an exception that was ignored to the same signal once more.
+_AGAIN_SECONDS = 0.1
 
 
 class Preempted(Exception):
@@ -55,6 +60,7 @@ class _Listener:
     self.received = 0
     self._when = 0.0
     self.previous: dict[int, Any] = {}
+    self.stack = contextlib.ExitStack()
 
   def __call__(self, signum: int, frame: Any) -> None:
     del frame
@@ -65,7 +71,39 @@ class _Listener:
         self._notify(signum)
     elif now - self._when > _ECHO_SECONDS:
       signal.signal(signum, self.previous[signum])
+      self.stack.enter_context(insisting(signum))
       signal.raise_signal(signum)
+
+
+@contextlib.contextmanager
+def insisting(signum: int = signal.SIGINT) -> Iterator[None]:
+  """Sends a signal once more if Python ignores the `KeyboardInterrupt` of it.
+
+  It does so where nobody could catch one, such as in the callback that JAX has
+  in the garbage collector, which runs often while JAX traces.
+
+  Args:
+    signum: whose handler raises it.
+  """
+  report = sys.unraisablehook
+
+  def again() -> None:
+    if sys.unraisablehook is hook:
+      os.kill(os.getpid(), signum)
+
+  def hook(ignored: Any) -> None:
+    if not issubclass(ignored.exc_type, KeyboardInterrupt):
+      report(ignored)
+      return
+    timer = threading.Timer(_AGAIN_SECONDS, again)
+    timer.daemon = True
+    timer.start()
+
+  sys.unraisablehook = hook
+  try:
+    yield
+  finally:
+    sys.unraisablehook = report
 
 
 _listeners: list[_Listener] = []
@@ -99,6 +137,7 @@ def save_on(
   finally:
     if listener in _listeners:
       _listeners.remove(listener)
+    listener.stack.close()
     for signum, handler in listener.previous.items():
       signal.signal(signum, signal.SIG_DFL if handler is None else handler)
 

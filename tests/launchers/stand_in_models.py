@@ -1,7 +1,8 @@
 """Models of Playground's robots without the files that have to be downloaded.
 
 Most robots are described in the package, and only the files of their meshes are
-downloaded. Here a cube stands in for each of those. Observations, actions and
+downloaded. Here a cube stands in for each of those, and simple robots for those
+whose descriptions are downloaded, too. Observations, actions and the order of
 joints are the real ones; shapes, and what collides by shape, are not.
 """
 
@@ -15,16 +16,10 @@ from matplotlib import image
 from mujoco_playground._src import mjx_env
 import numpy as np
 
+from tests.launchers import stand_in_robots
+
 # Half the edge of the cube, in metres: enough for every body to have a mass.
 _SIZE = 0.02
-# Their descriptions are downloaded, too.
-IMPOSSIBLE = (
-  'BarkourJoystick',
-  'PandaOpenCabinet',
-  'PandaPickCube',
-  'PandaPickCubeCartesian',
-  'PandaPickCubeOrientation',
-)
 
 
 def _cube() -> tuple[list[Any], list[tuple[int, int, int]]]:
@@ -82,8 +77,15 @@ def files(folder: pathlib.Path) -> dict[str, bytes]:
   return {n: contents[s] for n, s in suffixes.items() if s in contents}
 
 
-def install(monkeypatch: Any) -> None:
-  """Lets Playground find the stand-ins where it has no files."""
+def install(monkeypatch: Any, folder: pathlib.Path) -> None:
+  """Lets Playground find the stand-ins where it has no files.
+
+  Args:
+    monkeypatch: of a test.
+    folder: to write descriptions into.
+  """
+  stand_in_robots.write(folder)
+  monkeypatch.setattr(mjx_env, 'MENAGERIE_PATH', folder)
   root = pathlib.Path(mjx_env.ROOT_PATH)
   robots = {
     robot: files(robot)

@@ -1,7 +1,10 @@
 """Signals that stop training: asked for, or not heard."""
 
+import gc
 import signal
+import sys
 import threading
+import time
 
 import pytest
 
@@ -36,6 +39,27 @@ def test_a_second_signal_does_what_it_would_have_done(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
       signal.raise_signal(signal.SIGINT)
     assert preemption.received() == signal.SIGINT
+
+
+def test_a_second_signal_counts_where_exceptions_are_ignored(monkeypatch):
+  monkeypatch.setattr(preemption, '_ECHO_SECONDS', -1.0)
+  hook, collected = sys.unraisablehook, []
+
+  def collector_callback(phase, info):
+    del info
+    collected.append(phase)
+    signal.raise_signal(signal.SIGINT)
+
+  with pytest.raises(KeyboardInterrupt), preemption.save_on(signal.SIGINT):
+    signal.raise_signal(signal.SIGINT)
+    gc.callbacks.append(collector_callback)
+    try:
+      gc.collect()
+    finally:
+      gc.callbacks.remove(collector_callback)
+    time.sleep(60)
+  assert collected, 'the collector ran'
+  assert sys.unraisablehook is hook
 
 
 def test_contexts_may_be_nested():
