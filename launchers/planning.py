@@ -42,7 +42,7 @@ def check_step(env: Any) -> None:
   Raises:
     UserError: if it cannot.
   """
-  _first_states(env, rows=1, step=True)
+  _first_states(env, rows=2, step=True)
 
 
 def plan(arguments: Mapping[str, Any], step: bool = True) -> Schedule:
