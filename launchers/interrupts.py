@@ -1,0 +1,29 @@
+"""Ctrl-C that is not lost.
+
+Python raises KeyboardInterrupt wherever it is, and JAX has Python run within
+garbage collection, where an exception is printed and forgotten. While modules
+are imported and environments made, every second Ctrl-C goes that way.
+"""
+
+import _thread
+import sys
+import threading
+from typing import Any
+
+# Seconds until what was lost comes again: somewhere else, most likely.
+_AGAIN = 0.05
+
+
+def insist() -> None:
+  """Lets a Ctrl-C that was lost come again, in this program."""
+  others = sys.unraisablehook
+
+  def hook(unraisable: Any) -> None:
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+      others(unraisable)
+      return
+    timer = threading.Timer(_AGAIN, _thread.interrupt_main)
+    timer.daemon = True
+    timer.start()
+
+  sys.unraisablehook = hook
