@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence
+import logging as logging_lib
 import os
 import re
 import sys
@@ -12,7 +13,11 @@ from absl import logging
 
 from brax_nnx_plugin.ppo import preemption
 
+from . import streams
 from .errors import UserError
+
+# More numbers than anything has; a longer range is a slip of the finger.
+_MOST_NUMBERS = 100_000
 
 
 def parse_ranges(flag: str, text: str) -> list[int]:
@@ -30,10 +35,15 @@ def parse_ranges(flag: str, text: str) -> list[int]:
     match = re.fullmatch(r'(\d+)(?::(\d+))?', part)
     first, end = match.groups() if match else (None, None)
     chosen = range(int(first or 0), int(end) if end else int(first or 0) + 1)
-    if match is None or not chosen:
+    if match is None or chosen.stop <= chosen.start:
       raise UserError(
         f'{flag}={text}: {part!r} is neither a number, as 3, nor a range, as'
         ' 3:5 (which is 3 and 4).'
+      )
+    if chosen.stop - chosen.start > _MOST_NUMBERS - len(numbers):
+      raise UserError(
+        f'{flag}={text}: {part!r} is too long; all together may be'
+        f' {_MOST_NUMBERS:,} numbers.'
       )
     numbers += chosen
   return numbers
@@ -70,6 +80,9 @@ def read(
 
 def run(main: Callable[[Sequence[str]], int]) -> None:
   """Runs a program, and ends with its exit code."""
+  streams.make_lasting()
+  # What becomes of a failure is told once, and not by a loop of Orbax as well.
+  logging_lib.getLogger('asyncio').setLevel(logging_lib.CRITICAL)
   logging.set_verbosity(logging.WARNING)
   # A script in bin/ does not look here for --network=my_module:build.
   sys.path.append(os.getcwd())

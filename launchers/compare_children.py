@@ -18,9 +18,10 @@ from typing import Any
 
 from absl import logging
 
+from . import streams
 from .errors import UserError
+from .session import heeded_signals
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # What a shell says of a program that Ctrl-C has ended.
 _INTERRUPTED = 128 + signal.SIGINT
 
@@ -39,9 +40,10 @@ def _child(
   """Calls a function; its answer goes into a pipe, and an error is told."""
   # A terminal's Ctrl-C comes to the process that waits, which passes it on.
   os.setsid()
+  streams.make_lasting()
   code = _INTERRUPTED
   try:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, heeded_signals())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     logging.set_verbosity(logging.WARNING)
     pipe.send(function(*arguments))
@@ -80,7 +82,8 @@ class Children:
   @contextlib.contextmanager
   def listening(self) -> Iterator[None]:
     """Passes signals on to the process that is at work, instead of ending."""
-    previous = {s: signal.signal(s, self._pass_on) for s in _SIGNALS}
+    signals = heeded_signals()
+    previous = {s: signal.signal(s, self._pass_on) for s in signals}
     try:
       yield
     finally:
@@ -107,11 +110,12 @@ class Children:
       target=_child, args=(function, arguments, send)
     )
     # A signal that comes while it starts waits until it can be answered.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    signals = heeded_signals()
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
       self._process.start()
     finally:
-      signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+      signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     send.close()
     try:
       answer = receive.recv()

@@ -11,6 +11,7 @@ from typing import Any
 
 from matplotlib.ticker import EngFormatter
 
+from . import metrics_file
 from .compare_options import RESULTS_NAME
 from .compare_options import Request
 from .compare_plan import Run
@@ -36,17 +37,6 @@ class Result:
   state: str
 
 
-def _curve(file: pathlib.Path) -> Curve:
-  """Reads the metrics of a run, whole lines only."""
-  lines = []
-  for line in file.read_text().splitlines() if file.exists() else []:
-    try:
-      lines.append(json.loads(line))
-    except json.JSONDecodeError:
-      break  # the run was killed while it wrote
-  return Curve.of(lines)
-
-
 def collect(
   parent: pathlib.Path, runs: Sequence[Run], failures: Mapping[str, str]
 ) -> list[Result]:
@@ -59,7 +49,7 @@ def collect(
   """
   results = []
   for run in runs:
-    curve = _curve(parent / run.folder / METRICS_NAME)
+    curve = Curve.of(metrics_file.read(parent / run.folder / METRICS_NAME))
     state = 'unfinished' if curve.env_steps or curve.missing else 'not begun'
     if run.is_finished(parent):
       state = 'finished'

@@ -37,7 +37,7 @@ class Curve:
     seconds, last = 0.0, 0
     for line in lines:
       steps = int(line['env_steps'])
-      seconds, last = max(seconds, line['seconds']), max(last, steps)
+      seconds, last = max(seconds, line.get('seconds') or 0.0), max(last, steps)
       if line.get(_REWARD) is not None:
         rewards[steps] = float(line[_REWARD])
       elif _REWARD in line:

@@ -1,6 +1,7 @@
 """From options to the configuration of a run. Pure functions."""
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import inspect
@@ -132,6 +133,14 @@ def _base(options: Mapping[str, Any]) -> dict[str, Any]:
     if flag not in options:
       continue
     base = saved.read(options[flag], f'--{flag}')
+    if base['suite'] not in environments.SUITES:
+      raise UserError(
+        f'--{flag}={options[flag]}: there is no suite {base["suite"]!r}; there'
+        f' are {", ".join(environments.SUITES)}.'
+      )
+    # A value of a file is as good as one of --set, and may be as bad.
+    where = f'--{flag}={options[flag]}:'
+    overrides.check('ppo', base['ppo'], _known(base['ppo']), {}, where)
     for name, value in (('env_name', env_name), ('suite', suite)):
       if value not in (None, base[name]):
         raise UserError(
@@ -159,6 +168,25 @@ def _base(options: Mapping[str, Any]) -> dict[str, Any]:
   }
 
 
+def _known(arguments: Iterable[str]) -> dict[str, inspect.Parameter]:
+  """Returns the parameters of `train` that can be set.
+
+  Args:
+    arguments: names that must be among them.
+
+  Raises:
+    UserError: if one is not.
+  """
+  known = {
+    name: parameter
+    for name, parameter in inspect.signature(ppo.train).parameters.items()
+    if name not in OBJECTS
+  }
+  if unknown := sorted(set(arguments) - known.keys()):
+    raise UserError(f'train has no parameter {", ".join(unknown)}.')
+  return known
+
+
 def _ppo_arguments(
   options: Mapping[str, Any], base: Mapping[str, Any], changes: dict[str, Any]
 ) -> dict[str, Any]:
@@ -166,14 +194,8 @@ def _ppo_arguments(
   if twice := flags.keys() & changes.keys():
     name = min(twice)
     raise UserError(f'--{name} and --set ppo.{name} say the same; leave one.')
-  known = {
-    name: parameter
-    for name, parameter in inspect.signature(ppo.train).parameters.items()
-    if name not in OBJECTS
-  }
   ppo_arguments = base['ppo'] | flags
-  if unknown := sorted(ppo_arguments.keys() - known.keys()):
-    raise UserError(f'train has no parameter {", ".join(unknown)}.')
+  known = _known(ppo_arguments)
   return ppo_arguments | overrides.check('ppo', changes, known, ppo_arguments)
 
 
@@ -221,7 +243,7 @@ def resolve(options: Mapping[str, Any], has_gpu: bool) -> RunConfig:
 
 def _check_delay(config: RunConfig) -> None:
   length = config.ppo.get('episode_length')
-  if length is not None and 0 < length <= config.delay:
+  if isinstance(length, int) and 0 < length <= config.delay:
     raise UserError(
       f'--delay_observations={config.delay}: an episode of {length} env steps'
       ' ends before anything but its first observation is seen.'

@@ -186,6 +186,14 @@ def load(
   return DelayObservations(env, delay) if delay else env
 
 
+def control_dt(env: Any, action_repeat: int = 1) -> float | None:
+  """Returns seconds from one action to the next; `None` without physics."""
+  try:
+    return float(env.dt) * action_repeat
+  except AttributeError:  # as Brax's `fast`
+    return None
+
+
 def wrap_fn(suite: str) -> Callable[..., Any]:
   """Returns what wraps the environments of a suite for training.
 

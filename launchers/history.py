@@ -7,10 +7,8 @@ import math
 
 import numpy as np
 
+from .metrics_file import KEYS
 from .metrics_file import Line
-
-# Entries of a line that are no metrics.
-_KEYS = ('env_steps', 'seconds')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,10 +50,10 @@ class History:
     """Adds a report."""
     steps = line['env_steps']
     self.env_steps = max(self.env_steps, steps)
-    self.seconds = max(self.seconds, line.get('seconds', 0.0))
+    self.seconds = max(self.seconds, line.get('seconds') or 0.0)
     self.reports += 1
     for name, value in line.items():
-      if name in _KEYS:
+      if name in KEYS:
         continue
       if name not in self._columns:
         self._columns[name] = array.array('d'), array.array('d')

@@ -14,6 +14,9 @@ from .replacing import replacing
 
 # A report as a line has it: 'env_steps', 'seconds', and the metrics.
 Line = Mapping[str, Any]
+# Entries of a line that are no metrics.
+KEYS = ('env_steps', 'seconds')
+_NUMBER = int | float | None
 
 
 def scalars(metrics: Mapping[str, Any]) -> dict[str, float | None]:
@@ -30,15 +33,26 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float | None]:
   }
 
 
+def _is_line(found: Any) -> bool:
+  """Whether it is a report, and not what somebody else wrote there."""
+  if not isinstance(found, dict):
+    return False
+  known = isinstance(found.get('env_steps'), int | float)
+  return known and all(isinstance(v, _NUMBER) for v in found.values())
+
+
 def read(path: pathlib.Path) -> list[dict[str, Any]]:
   """Returns the lines of a file, up to the first one that is not whole."""
   found = []
   text = path.read_text(errors='replace') if path.exists() else ''
   for line in text.splitlines():
     try:
-      found.append(json.loads(line))
-    except json.JSONDecodeError:
+      report = json.loads(line)
+    except ValueError:
       break  # the run was killed while it wrote
+    if not _is_line(report):
+      break
+    found.append(report)
   return found
 
 

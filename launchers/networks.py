@@ -132,4 +132,23 @@ def arguments(
   if 'hidden' in changes:
     hidden = changes.pop('hidden')
     named |= overrides.set_hidden(hidden, named, known)
-  return named | overrides.check('network', changes, known, named)
+  named |= overrides.check('network', changes, known, named)
+  _require_units(named)
+  return named
+
+
+def _require_units(named: Mapping[str, Any]) -> None:
+  """Requires layers and memories to have units.
+
+  Raises:
+    UserError: if one has none.
+  """
+  for name, value in named.items():
+    if not name.endswith(('_hidden_layer_sizes', '_memory_size')):
+      continue
+    sizes = value if isinstance(value, (list, tuple)) else [value]
+    if any(size == 0 for size in sizes):
+      raise UserError(
+        f'network.{name} is {value}, and a layer has at least 1 unit; a memory'
+        ' that is null is none.'
+      )

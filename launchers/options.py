@@ -200,6 +200,15 @@ def _sizes(name: str, items: Sequence[str]) -> tuple[int, ...]:
   return tuple(int(item) for item in items)
 
 
+def _with_value(flag: str, arguments: Sequence[str]) -> list[str]:
+  """Gives a flag that stands alone an empty value."""
+  following = [*arguments, '--'][1:]
+  return [
+    f'{flag}=' if argument == flag and after.startswith('-') else argument
+    for argument, after in zip(arguments, following, strict=True)
+  ]
+
+
 def parse(arguments: Sequence[str]) -> dict[str, Any]:
   """Reads a command line.
 
@@ -214,7 +223,7 @@ def parse(arguments: Sequence[str]) -> dict[str, Any]:
   """
   values = _define()
   # A flag of a string needs a value, and this one has a natural one.
-  arguments = ['--resume=' if a == '--resume' else a for a in arguments]
+  arguments = _with_value('--resume', arguments)
   given, rest = command_line.read(values, PROGRAM, arguments)
   if rest:
     raise UserError(

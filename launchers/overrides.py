@@ -55,12 +55,15 @@ def _fits(value: Any, example: Any) -> Any:
   if isinstance(example, (bool, str)):
     return value if type(value) is type(example) else None
   if isinstance(example, int):
-    whole = is_number and float(value).is_integer()
-    return int(value) if whole else None
+    whole = isinstance(value, int) or (is_number and value.is_integer())
+    return int(value) if is_number and whole else None
   if isinstance(example, float):
     return value if is_number else None
   if isinstance(example, (list, tuple)):
-    return tuple(value) if isinstance(value, (list, tuple)) else None
+    if not isinstance(value, (list, tuple)):
+      return None
+    items = [_fits(item, example[0]) for item in value] if example else value
+    return None if None in items else tuple(items)
   return value
 
 
@@ -69,6 +72,7 @@ def check(
   changes: Mapping[str, Any],
   known: Mapping[str, inspect.Parameter],
   current: Mapping[str, Any],
+  where: str = '--set',
 ) -> dict[str, Any]:
   """Checks changes against the parameters of a function.
 
@@ -78,6 +82,7 @@ def check(
     known: the parameters that may be changed.
     current: arguments so far; their types, or else those of the defaults, are
       what is needed.
+    where: begins what is said of a mistake.
 
   Returns:
     The changes in the types that are needed.
@@ -89,7 +94,8 @@ def check(
   for name, value in changes.items():
     if name not in known:
       raise UserError(
-        f'--set {group}.{name}: there is no such entry. {nearest(name, known)}'
+        f'{where} {group}.{name}: there is no such entry.'
+        f' {nearest(name, known)}'
       )
     parameter = known[name]
     default = (
@@ -102,7 +108,7 @@ def check(
     fitting = _fits(value, example)
     if fitting is None:
       raise UserError(
-        f'--set {group}.{name} must be a {type(example).__name__}, as'
+        f'{where} {group}.{name} must be a {type(example).__name__}, as'
         f' {example!r}; got {value!r}.'
       )
     checked[name] = fitting

@@ -9,10 +9,12 @@ import jax.numpy as jnp
 
 from brax_nnx_plugin.ppo import train as ppo
 from brax_nnx_plugin.ppo.config import TrainConfig
+from brax_nnx_plugin.ppo.devices import Devices
 from brax_nnx_plugin.ppo.environments import check_spaces
 from brax_nnx_plugin.ppo.schedule import Schedule
 
 from .errors import UserError
+from .errors import told
 
 
 def _first_states(env: Any, rows: int, step: bool) -> Any:
@@ -28,7 +30,7 @@ def _first_states(env: Any, rows: int, step: bool) -> Any:
   except Exception as e:  # whatever the code of an environment may raise
     raise UserError(
       f'The environment fails in its own {method}(), with JAX'
-      f' {jax.__version__}: {type(e).__name__}: {e}'
+      f' {jax.__version__}: {told(e)}'
     ) from e
   return state
 
@@ -65,14 +67,15 @@ def plan(arguments: Mapping[str, Any], step: bool = True) -> Schedule:
   shapes = jax.tree.map(lambda x: x.shape[1:], state.obs)
   try:
     check_spaces(env, state, rows=2)
-    schedule = Schedule.of(
-      TrainConfig.from_arguments(bound.arguments, jax.device_count()),
-      jax.device_count(),
-    )
+    count = Devices.of(bound.arguments['max_devices_per_host']).count
+    config = TrainConfig.from_arguments(bound.arguments, count)
+    schedule = Schedule.of(config, count)
   except ValueError as e:
     raise UserError(str(e)) from e
   try:
     arguments['network_factory'](shapes, env.action_size)
-  except (TypeError, ValueError) as e:  # of a network of the user's own, too
+  except (TypeError, ValueError) as e:
     raise UserError(f'The network cannot be made: {e}') from e
+  except Exception as e:  # whatever a network of the user's own may raise
+    raise UserError(f'The network cannot be made: {told(e)}') from e
   return schedule

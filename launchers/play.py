@@ -31,10 +31,11 @@ from .play_options import PROGRAM
 def _announce(scene: scenes.Scene, deterministic: bool, count: int) -> None:
   """Says what is played."""
   dt = scene.control_dt
+  pace = '' if dt is None else f', {dt:.4g} s a step'
   hidden = f' without observations {scene.hidden}' if scene.hidden else ''
   actions = 'the mode of the policy' if deterministic else 'drawn'
   print(f'Checkpoint: {scene.path}')
-  print(f'Environment: {scene.env_name}{hidden}, {dt:.4g} s a step')
+  print(f'Environment: {scene.env_name}{hidden}{pace}')
   print(f'Network: {scene.network}; actions: {actions}', flush=True)
   for note in scene.notes:
     print(f'{PROGRAM}: {note}', file=sys.stderr)
@@ -104,6 +105,10 @@ def play(options: Mapping[str, Any]) -> episodes.Episodes:
     raise UserError(
       f'--video={video}: the HTML viewer shows environments of Brax itself;'
       ' take .mp4 or .gif.'
+    )
+  if video and scene.control_dt is None:
+    raise UserError(
+      f'--video={video}: {scene.env_name} has no physics that could be shown.'
     )
   rendering.check_camera(scene.env, options.get('camera'))
   layers: list[str] = []

@@ -196,7 +196,12 @@ def _body(history: History, run: Run) -> Iterator[str]:
     f'<header><h1>{_e(run.title)}</h1><span class="status {_e(run.status)}">'
     f'{_e(_STATUS[run.status])}</span>'
   )
-  time = f', {run.time}' if run.time else ''
+  time = ''
+  if run.time:
+    time = f', as of {run.time}'
+    if run.status == 'running':
+      # A run that is killed cannot say so.
+      time += '; if that is long ago it was killed, and can go on'
   note = f'<p>{_e(run.note)}</p>' if run.note else ''
   yield f'{note}<p>{_e(run.folder)}{_e(time)}</p></header>'
   yield '<dl class="numbers">'

@@ -16,6 +16,7 @@ from brax_nnx_plugin.ppo import checkpoint
 from brax_nnx_plugin.ppo.types import TrainingDiverged
 
 from . import back_ends
+from . import locking
 from . import metrics_file
 from . import progress
 from . import report_html
@@ -147,7 +148,14 @@ class Reporter:
     self._lock = threading.Lock()
     self._next_drawing = 0.0
     self._closed = False
-    past = _past(folder, begin)
+    self._claim = contextlib.ExitStack()
+    self._claim.enter_context(locking.alone(folder))
+    try:
+      past = _past(folder, begin)
+    except OSError as e:
+      raise UserError(
+        f'{folder / METRICS_NAME} cannot be read ({e.strerror or e}).'
+      ) from e
     # Of a run that goes on, nothing is sure before the first report.
     self._reported = not past.kept and not past.dropped
     self._history = History(past.kept)
@@ -222,7 +230,8 @@ class Reporter:
     run = dataclasses.replace(self._run, time=now)
     with replacing(self._folder / REPORT_NAME) as partial:
       page = report_html.render(self._history, run)
-      partial.write_text(page, encoding='utf-8')
+      # A folder may have a name that is no text.
+      partial.write_text(page, encoding='utf-8', errors='backslashreplace')
 
   def last_reward(self) -> str:
     """Returns the newest reward in words; nothing if there is none."""
@@ -255,6 +264,7 @@ class Reporter:
       for back_end in self._back_ends:
         with self._tolerate(f'{back_end.name} did not end', _LOST):
           back_end.close(status == 'finished')
+      self._claim.close()
 
   def __enter__(self) -> 'Reporter':
     return self

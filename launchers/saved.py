@@ -1,5 +1,6 @@
 """The configuration of a run that was, read back from its file."""
 
+import functools
 import json
 import pathlib
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 from .errors import UserError
 from .reporting import CONFIG_NAME
 
+# In the configuration of a run that did not begin with random parameters.
+SOURCE_NAME = 'load_checkpoint_path'
 # Of runs that were saved when there was no other.
 _OLD_SUITE = 'playground'
 
@@ -67,7 +70,14 @@ def resumed(options: dict[str, Any], logdir: str) -> dict[str, Any]:
     if name in options:
       raise UserError(f'--resume goes on with a run as it was; no --{name}.')
   path = options['resume'] or options.get('logdir', logdir)
-  return options | {'resume': str(newest_run('--resume', path))}
+  run = newest_run('--resume', path)
+  inside = pathlib.Path(options.get('logdir', '/')).resolve()
+  if inside not in (run.resolve(), *run.resolve().parents):
+    raise UserError(
+      f'--resume={path} goes on where the run is, and that is not in'
+      f' --logdir={options["logdir"]}; leave one of them out.'
+    )
+  return options | {'resume': str(run)}
 
 
 def require_same(folder: str, text: dict[str, Any]) -> None:
@@ -80,7 +90,9 @@ def require_same(folder: str, text: dict[str, Any]) -> None:
   Raises:
     UserError: if they are others.
   """
-  before = json.loads((pathlib.Path(folder) / CONFIG_NAME).read_text())
+  before = json.loads(
+    (pathlib.Path(folder) / CONFIG_NAME).read_text('utf-8-sig')
+  )
   before['environment'].setdefault('suite', _OLD_SUITE)
   # Runs from before there were delays had none.
   before['environment'].setdefault('delay_observations', 0)
@@ -92,6 +104,68 @@ def require_same(folder: str, text: dict[str, Any]) -> None:
         f' {part}. Leave them out, or start a new run with'
         f' --config={folder} --load_checkpoint_path={folder}.'
       )
+
+
+def _entry(saved: Any, name: str, kind: type, default: Any = None) -> Any:
+  """Returns an entry of a configuration.
+
+  Args:
+    saved: the whole configuration.
+    name: of the entry, dotted.
+    kind: that it must be of.
+    default: what it is if it is not there; `None` if it has to be.
+
+  Raises:
+    ValueError: if it is not there, or of another kind.
+  """
+  value = saved
+  for key in name.split('.'):
+    value = value.get(key) if isinstance(value, dict) else None
+  value = default if value is None else value
+  if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
+    what = 'is missing' if value is None else f'is {value!r}'
+    raise ValueError(f'{name} {what}, and must be of the kind {kind.__name__}')
+  return value
+
+
+def _preset(saved: Any) -> dict[str, Any]:
+  """Returns a configuration in the form of a preset.
+
+  Raises:
+    ValueError: if it is none; the message names the entry.
+  """
+  entry = functools.partial(_entry, saved)
+  hidden = entry('environment.hidden_observations', list)
+  delay = entry('environment.delay_observations', int, 0)
+  for name, numbers in (('hidden', hidden), ('delay', [delay])):
+    if not all(type(n) is int and n >= 0 for n in numbers):
+      raise ValueError(
+        f'environment.{name}_observations is {numbers}, and must be whole'
+        ' numbers of at least 0'
+      )
+  return {
+    'suite': entry('environment.suite', str, _OLD_SUITE),
+    'env_name': entry('environment.name', str),
+    'environment': _leaves(entry('environment.config', dict)),
+    'hide_observations': tuple(hidden),
+    'delay_observations': delay,
+    'domain_randomization': entry('environment.domain_randomization', bool),
+    'randomize_eval': entry('environment.randomize_eval', bool),
+    'network': entry('network.kind', str),
+    'network_factory': _tuples(entry('network.arguments', dict)),
+    'ppo': _tuples(entry('ppo', dict)),
+    'stop_on_nan': entry('stop_on_nan', bool, True),
+  }
+
+
+def first_parameters(folder: Any) -> str | None:
+  """Returns the checkpoint that a run had its first parameters from, if any.
+
+  Args:
+    folder: of the run; its configuration has been read before.
+  """
+  text = pathlib.Path(folder, CONFIG_NAME).read_text('utf-8-sig')
+  return json.loads(text).get(SOURCE_NAME)
 
 
 def read(path: Any, flag: str = '--config') -> dict[str, Any]:
@@ -108,7 +182,8 @@ def read(path: Any, flag: str = '--config') -> dict[str, Any]:
   if file.is_dir():
     file = file / CONFIG_NAME
   try:
-    saved = json.loads(file.read_text())
+    # Some editors begin a file with a mark.
+    saved = json.loads(file.read_text('utf-8-sig'))
   except OSError as e:
     raise UserError(
       f'{flag}={path}: {file} cannot be read ({e.strerror or e}).'
@@ -116,22 +191,8 @@ def read(path: Any, flag: str = '--config') -> dict[str, Any]:
   except ValueError as e:
     raise UserError(f'{flag}={path}: {file} is not JSON ({e}).') from None
   try:
-    environment, network = saved['environment'], saved['network']
-    return {
-      'suite': environment.get('suite', _OLD_SUITE),
-      'env_name': environment['name'],
-      'environment': _leaves(environment['config']),
-      'hide_observations': tuple(environment['hidden_observations']),
-      'delay_observations': environment.get('delay_observations', 0),
-      'domain_randomization': environment['domain_randomization'],
-      'randomize_eval': environment['randomize_eval'],
-      'network': network['kind'],
-      'network_factory': _tuples(network['arguments']),
-      'ppo': _tuples(saved['ppo']),
-      'stop_on_nan': saved.get('stop_on_nan', True),
-    }
-  except (KeyError, TypeError, AttributeError) as e:
+    return _preset(saved)
+  except ValueError as e:
     raise UserError(
-      f'{flag}={path}: {file} is not the {CONFIG_NAME} of a run ({e!r} is'
-      ' missing or of another kind).'
+      f'{flag}={path}: {file} is not the {CONFIG_NAME} of a run: {e}.'
     ) from None

@@ -15,6 +15,7 @@ from . import environments
 from . import saved
 from .errors import UserError
 from .errors import nearest
+from .errors import told
 from .hiding import parse_indices
 from .networks import KINDS
 from .reporting import CONFIG_NAME
@@ -54,16 +55,17 @@ class Scene:
   notes: tuple[str, ...] = ()
 
   @property
-  def control_dt(self) -> float:
-    """Seconds from one action to the next."""
-    return float(self.env.dt) * self.action_repeat
+  def control_dt(self) -> float | None:
+    """Seconds from one action to the next; `None` without physics."""
+    return environments.control_dt(self.env, self.action_repeat)
 
   @property
   def step_in_words(self) -> str:
     """What lies between two actions, in words and with its unit."""
+    dt, steps = self.control_dt, f'steps of {self.action_repeat} env steps'
     if self.action_repeat == 1:
-      return f'env steps of {self.control_dt:.4g} s'
-    return f'steps of {self.action_repeat} env steps, {self.control_dt:.4g} s'
+      return 'env steps' if dt is None else f'env steps of {dt:.4g} s'
+    return steps if dt is None else f'{steps}, {dt:.4g} s'
 
   @property
   def num_steps(self) -> int:
@@ -233,6 +235,8 @@ def load(
     networks, params = checkpoint.load(step, name)
   except (TypeError, ValueError, OSError) as e:
     raise UserError(f'The checkpoint {step} cannot be loaded: {e}') from e
+  except Exception as e:  # whatever a network of the user's own may raise
+    raise UserError(f'The checkpoint {step} cannot be loaded: {told(e)}') from e
   ppo = base['ppo']
   length = ppo.get('episode_length') or _EPISODE_LENGTH
   if options.get('episode_length', length) != length:

@@ -11,8 +11,16 @@ from typing import Any
 from brax_nnx_plugin.ppo import checkpoint
 
 from . import options as flag_options
+from . import saved
 from .back_ends import Wanted
 from .errors import UserError
+
+# Ctrl-C, what batch systems send, and a terminal that is closed.
+_SIGNALS = (
+  signal.SIGINT,
+  signal.SIGTERM,
+  *filter(None, [getattr(signal, 'SIGHUP', None)]),  # not on Windows
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,20 +62,48 @@ class Session:
       UserError: if there is no checkpoint where one was named.
     """
     if self.resume is not None:
-      return checkpoint.latest(self.resume)
-    if self.load_checkpoint_path is None:
+      newest = checkpoint.latest(self.resume)
+      if newest is not None:
+        return newest
+    source = self.source()
+    return None if source is None else checkpoint.params_only(source)
+
+  def source(self) -> Any:
+    """Returns the checkpoint that the run has its first parameters from.
+
+    Raises:
+      UserError: if there is none where one was named.
+    """
+    named, flag = self.load_checkpoint_path, '--load_checkpoint_path'
+    if self.resume is not None:
+      # It may have been stopped before a checkpoint of its own.
+      named, flag = saved.first_parameters(self.resume), '--resume'
+      if named is None or checkpoint.latest(self.resume) is not None:
+        return named
+    if named is None:
       return None
     try:
-      path = checkpoint.find(self.load_checkpoint_path)
+      return checkpoint.find(named)
     except ValueError as e:
-      raise UserError(f'--load_checkpoint_path: {e}') from None
-    return checkpoint.params_only(path)
+      raise UserError(f'{flag}: the first parameters: {e}') from None
 
   def saving(self) -> contextlib.AbstractContextManager[None]:
     """Lets signals end the run with a checkpoint, if they can come here."""
     if threading.current_thread() is not threading.main_thread():
       return contextlib.nullcontext()
-    return checkpoint.save_on(signal.SIGINT, signal.SIGTERM, notify=_promise)
+    signals = heeded_signals()
+    if not signals:
+      return contextlib.nullcontext()
+    return checkpoint.save_on(*signals, notify=_promise)
+
+
+def heeded_signals() -> list[int]:
+  """Returns the signals that end a program in order.
+
+  Those that it was started to ignore are left out: SIGHUP under `nohup`, and
+  SIGINT in the background of a script.
+  """
+  return [s for s in _SIGNALS if signal.getsignal(s) != signal.SIG_IGN]
 
 
 def _promise(signum: int) -> None:

@@ -1,6 +1,6 @@
 """Starts the programs, once what they need is there and new enough.
 
-Imports nothing but the standard library before it has looked: a package that is
+Imports nothing beyond the standard library before it has looked: a package that is
 too old fails on import, with a traceback that does not say so.
 """
 
@@ -13,9 +13,13 @@ import os
 import re
 import sys
 
+from . import interrupts
+
 _PACKAGE = 'brax-nnx-plugin'
 # What MuJoCo can draw by on Linux, best first, and what has to be installed.
 _WITHOUT_A_SCREEN = {'egl': 'libEGL.so.1', 'osmesa': 'libOSMesa.so.8'}
+# What a shell says of a program that Ctrl-C has ended.
+_INTERRUPTED = 130
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -118,6 +122,15 @@ def _require_mujoco(program: str) -> None:
 
 
 def _start(program: str, module: str) -> None:
+  interrupts.insist()
+  try:
+    _run(program, module)
+  except KeyboardInterrupt:  # what is needed takes seconds to be imported
+    print(f'{program}: interrupted.', file=sys.stderr)
+    sys.exit(_INTERRUPTED)
+
+
+def _run(program: str, module: str) -> None:
   if missing := what_is_missing():
     sys.exit(f'{program}: {missing}')
   if way := way_to_draw(sys.argv[1:], os.environ):

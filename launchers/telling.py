@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from brax_nnx_plugin.ppo import export
+from brax_nnx_plugin.ppo.devices import Devices
 
 from . import brax_suite
 from . import configs
@@ -36,7 +37,8 @@ def announce(config: RunConfig, folder: pathlib.Path, total: int) -> None:
   print(listing(f'Network: {config.network}', config.network_arguments))
   print(listing('PPO', config.ppo))
   print(f'Folder: {folder}', flush=True)
-  devices = f'{jax.device_count()} {jax.default_backend()} device(s)'
+  count = Devices.of(config.ppo.get('max_devices_per_host')).count
+  devices = f'{count} {jax.default_backend()} device(s)'
   if jax.process_count() > 1:
     devices += f' of {jax.process_count()} processes'
   print(
@@ -46,21 +48,13 @@ def announce(config: RunConfig, folder: pathlib.Path, total: int) -> None:
   )
 
 
-def _control_dt(config: RunConfig, env: Any) -> float | None:
-  """Returns seconds from one action to the next; `None` without physics."""
-  try:
-    return float(env.dt) * config.ppo.get('action_repeat', 1)
-  except AttributeError:  # as Brax's `fast`
-    return None
-
-
 def export_policy(config: RunConfig, folder: pathlib.Path, env: Any) -> None:
   """Writes the policy for deployment."""
   export.export_policy(
     folder,
     folder / reporting.EXPORTED_NAME,
     network_factory=configs.network_factory(config),
-    control_dt=_control_dt(config, env),
+    control_dt=environments.control_dt(env, config.ppo.get('action_repeat', 1)),
     extra={
       'environment': config.env_name,
       'hidden': list(config.hidden),

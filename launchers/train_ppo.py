@@ -129,6 +129,8 @@ def _prepare(
   schedule = planning.plan(arguments, step=not dry)
   arguments['restore_checkpoint_path'] = session.restored()
   text = description.describe(config)
+  if (source := session.source()) is not None:
+    text[saved.SOURCE_NAME] = str(source)
   if session.resume is not None:
     saved.require_same(session.resume, text)
   return arguments, schedule, text
@@ -170,9 +172,8 @@ def _make_reporter(
     UserError: if it cannot; of a new run nothing is left then.
   """
   telling.announce(config, folder, total)
-  begin = 0
-  if session.resume is not None and restored is not None:
-    begin = int(restored.name)
+  # Of parameters alone no env steps are known.
+  begin = int(getattr(restored, 'name', 0))
   title = f'{config.env_name}, {config.network}'
   try:
     return reporting.Reporter(

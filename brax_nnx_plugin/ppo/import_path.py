@@ -28,7 +28,7 @@ def load(path: str) -> Any:
     )
   try:
     found = importlib.import_module(module_name)
-  except Exception as e:  # whatever the module does
+  except (Exception, SystemExit) as e:  # whatever the module does
     raise ValueError(
       f'{path!r}: the module {module_name} cannot be imported'
       f' ({type(e).__name__}: {e}).'

@@ -5,6 +5,9 @@ import math
 
 from brax_nnx_plugin.ppo.config import TrainConfig
 
+# An epoch is one compiled loop, whose counter has 32 bits.
+_MOST_STEPS = 2**31 - 1
+
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
@@ -73,12 +76,19 @@ class Schedule:
     )
     num_rounds = max(budget.num_evals - 1, 1)
     epochs = max(budget.num_resets_per_eval, 1)
+    steps = -(
+      -math.ceil(budget.num_timesteps) // (num_rounds * epochs * env_steps)
+    )
+    if steps > _MOST_STEPS:
+      raise ValueError(
+        f'num_timesteps = {budget.num_timesteps:,} makes epochs of {steps:,}'
+        f' training steps, and JAX counts to {_MOST_STEPS:,}. Choose fewer env'
+        ' steps or more num_evals.'
+      )
     return cls(
       num_rounds=num_rounds,
       epochs_per_round=epochs,
-      steps_per_epoch=-(
-        -math.ceil(budget.num_timesteps) // (num_rounds * epochs * env_steps)
-      ),
+      steps_per_epoch=steps,
       env_steps_per_training_step=env_steps,
       envs_per_device=num_envs // device_count,
       unrolls_per_step=budget.batch_size * budget.num_minibatches // num_envs,

@@ -85,7 +85,7 @@ def test_another_network_takes_over_what_it_knows(tmp_path):
     (b'\xff\x00', 'is not JSON'),
     ('', 'is not JSON'),
     ('[]', 'is not the config.json of a run'),
-    ('{"environment": {}}', "KeyError.'network'"),
+    ('{"environment": {}}', 'environment.hidden_observations is missing'),
     ('{"environment": 1, "network": 2}', 'is not the config.json of a run'),
   ],
 )
