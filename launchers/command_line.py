@@ -7,11 +7,12 @@ import os
 import re
 import sys
 from typing import Any
+import warnings
 
 from absl import flags
 from absl import logging
 
-from brax_nnx_plugin.ppo import preemption
+from brax_nnx_plugin.ppo import interrupts
 
 from . import streams
 from .errors import UserError
@@ -84,7 +85,9 @@ def run(main: Callable[[Sequence[str]], int]) -> None:
   # What becomes of a failure is told once, and not by a loop of Orbax as well.
   logging_lib.getLogger('asyncio').setLevel(logging_lib.CRITICAL)
   logging.set_verbosity(logging.WARNING)
+  # Of Brax, at every start; who installs this library has heard.
+  warnings.filterwarnings('ignore', 'Brax System, piplines', UserWarning)
   # A script in bin/ does not look here for --network=my_module:build.
   sys.path.append(os.getcwd())
-  with preemption.insisting():
+  with interrupts.insisting():
     sys.exit(main(sys.argv))

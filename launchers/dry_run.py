@@ -21,9 +21,11 @@ from brax_nnx_plugin.ppo.devices import Devices
 from brax_nnx_plugin.ppo.learner import Learner
 from brax_nnx_plugin.ppo.schedule import Schedule
 
+from . import brax_suite
 from . import description
 from . import network_table
 from .configs import RunConfig
+from .environments import BRAX
 from .network_table import num_bytes
 
 
@@ -176,6 +178,8 @@ def report(config: RunConfig, arguments: Mapping[str, Any]) -> str:
   learner, env_state = make_learner(arguments)
   layers = network_table.rows(learner.networks)
   text = json.dumps(description.describe(config), indent=2)
+  if config.suite == BRAX:
+    text += '\n\n' + textwrap.fill(brax_suite.note(config.env_name), 80)
   return f"""{text}
 
 Network: {config.network}

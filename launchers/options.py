@@ -157,8 +157,8 @@ _BOOLEANS = {
 }
 
 _LISTS = {
-  'policy_hidden_layer_sizes': 'Layers of the policy; an LSTM or GRU comes on'
-  ' top, after the first.',
+  'policy_hidden_layer_sizes': 'Layers of the policy. A memory is one layer'
+  ' more, after the first of them.',
   'value_hidden_layer_sizes': 'Likewise of the value function.',
 }
 

@@ -23,6 +23,7 @@ from . import overrides
 from . import play_options
 from . import rendering
 from . import scenes
+from . import telling
 from . import videos
 from .errors import UserError
 from .play_options import PROGRAM
@@ -32,7 +33,7 @@ def _announce(scene: scenes.Scene, deterministic: bool, count: int) -> None:
   """Says what is played."""
   dt = scene.control_dt
   pace = '' if dt is None else f', {dt:.4g} s a step'
-  hidden = f' without observations {scene.hidden}' if scene.hidden else ''
+  hidden = telling.view(scene.hidden)
   actions = 'the mode of the policy' if deterministic else 'drawn'
   print(f'Checkpoint: {scene.path}')
   print(f'Environment: {scene.env_name}{hidden}{pace}')
@@ -172,9 +173,11 @@ def _save_video(
   path: Any, scene: scenes.Scene, played: episodes.Episodes, camera: str | None
 ) -> None:
   """Writes a video, or says why there is none."""
+  assert scene.control_dt is not None, 'checked before anything was played'
   path, note = rendering.playable(path)
   if note:
     print(f'{PROGRAM}: {note}', file=sys.stderr)
+  print(f'Drawing {len(played.states):,} states ...', flush=True)
   try:
     rendering.save(path, scene.env, played.states, scene.control_dt, camera)
   except rendering.CannotRender as e:

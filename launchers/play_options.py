@@ -48,7 +48,7 @@ _INTEGERS = {
 _REPEATED = {
   'set': 'Change of one entry of the environment configuration, as in'
   ' env.ctrl_dt=0.02. May be given many times.',
-  'layer': 'Layer that --activations shows, by its path, as in action/1; by'
+  'layer': 'Layer that --activations shows, by its path, as in 1/action/1; by'
   ' default those with a memory. May be given many times.',
 }
 

@@ -1,12 +1,17 @@
 """How far a run is: a bar on a terminal, lines in a file or a pipe."""
 
+import contextlib
 import datetime
 import shutil
+import threading
 import time
 from typing import Protocol
 from typing import TextIO
 
 import tqdm
+
+# Seconds from one drawing of the bar to the next.
+_TICK = 1.0
 
 
 class Progress(Protocol):
@@ -40,7 +45,11 @@ def duration(seconds: float) -> str:
 
 
 class _Bar:
-  """Progress on a terminal."""
+  """Progress on a terminal, with a clock that goes.
+
+  Steps come in large pieces. What the first piece took is no measure for the
+  rest, as it had to be compiled.
+  """
 
   def __init__(self, total: int, stream: TextIO, begin: int):
     # A terminal may report a size of 0, for which tqdm draws nothing.
@@ -54,11 +63,26 @@ class _Bar:
       unit_scale=True,
       ncols=size.columns,
       nrows=size.lines,
+      desc='compiling',
     )
+    self._first = True
+    self._closed = threading.Event()
+    self._clock = threading.Thread(target=self._tick, daemon=True)
+    self._clock.start()
+
+  def _tick(self) -> None:
+    while not self._closed.wait(_TICK):
+      with contextlib.suppress(Exception):  # a terminal that was closed
+        self._bar.refresh()
 
   def update(self, env_steps: int, reward: str) -> None:
     if reward:
       self._bar.set_postfix_str(reward, refresh=False)
+    if env_steps > self._bar.n and self._first:
+      self._first = False
+      self._bar.set_description_str(None, refresh=False)
+      self._bar.n = self._bar.initial = self._bar.last_print_n = env_steps
+      self._bar.last_print_t = time.time()
     self._bar.update(env_steps - self._bar.n)
     self._bar.refresh()
 
@@ -66,6 +90,8 @@ class _Bar:
     self._bar.write(text, file=self._stream)
 
   def close(self) -> None:
+    self._closed.set()
+    self._clock.join()
     self._bar.close()
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 import contextlib
 import dataclasses
+import pathlib
+import shutil
 import signal
 import sys
 import threading
@@ -11,6 +13,7 @@ from typing import Any
 from brax_nnx_plugin.ppo import checkpoint
 
 from . import options as flag_options
+from . import reporting
 from . import saved
 from .back_ends import Wanted
 from .errors import UserError
@@ -87,6 +90,27 @@ class Session:
     except ValueError as e:
       raise UserError(f'{flag}: the first parameters: {e}') from None
 
+  def make_folder(self, env_name: str, text: Mapping[str, Any]) -> pathlib.Path:
+    """Makes the folder of a new run, with its configuration in it.
+
+    Args:
+      env_name: of the run.
+      text: its configuration; see `description.describe`.
+
+    Raises:
+      UserError: if it cannot be made or written to.
+    """
+    folder = reporting.make_folder(self.logdir, env_name, self.suffix)
+    try:
+      reporting.write_json(folder / reporting.CONFIG_NAME, text)
+    except OSError as e:
+      shutil.rmtree(folder, ignore_errors=True)
+      raise UserError(
+        f'--logdir={self.logdir}: nothing can be written there'
+        f' ({e.strerror or e}).'
+      ) from e
+    return folder
+
   def saving(self) -> contextlib.AbstractContextManager[None]:
     """Lets signals end the run with a checkpoint, if they can come here."""
     if threading.current_thread() is not threading.main_thread():
@@ -109,7 +133,8 @@ def heeded_signals() -> list[int]:
 def _promise(signum: int) -> None:
   print(
     f'\n{flag_options.PROGRAM}: {signal.Signals(signum).name}: stopping after'
-    ' this epoch, with a checkpoint; a second one stops at once.',
+    ' this epoch, with a checkpoint (if it is not compiled yet, that comes'
+    ' first); a second one stops at once.',
     file=sys.stderr,
     flush=True,
   )

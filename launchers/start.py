@@ -1,7 +1,7 @@
 """Starts the programs, once what they need is there and new enough.
 
-Imports nothing beyond the standard library before it has looked: a package that is
-too old fails on import, with a traceback that does not say so.
+Imports nothing beyond the standard library before it has looked: a package that
+is too old fails on import, with a traceback that does not say so.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import os
 import re
 import sys
 
-from . import interrupts
+from brax_nnx_plugin.ppo import interrupts
 
 _PACKAGE = 'brax-nnx-plugin'
 # What MuJoCo can draw by on Linux, best first, and what has to be installed.
@@ -122,9 +122,9 @@ def _require_mujoco(program: str) -> None:
 
 
 def _start(program: str, module: str) -> None:
-  interrupts.insist()
   try:
-    _run(program, module)
+    with interrupts.insisting():
+      _run(program, module)
   except KeyboardInterrupt:  # what is needed takes seconds to be imported
     print(f'{program}: interrupted.', file=sys.stderr)
     sys.exit(_INTERRUPTED)

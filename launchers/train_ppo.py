@@ -20,6 +20,7 @@ import shutil
 import signal
 import sys
 from typing import Any
+import warnings
 
 import jax
 
@@ -36,6 +37,7 @@ from . import configs
 from . import description
 from . import dry_run
 from . import environments
+from . import longer
 from . import options as flag_options
 from . import planning
 from . import play
@@ -106,7 +108,9 @@ def _call_train(
   if not config.stop_on_nan:
     guard = guards.allow_non_finite()
   try:
-    with guard, session.saving():
+    with guard, session.saving(), warnings.catch_warnings():
+      # Said before, in the words of the command line.
+      warnings.filterwarnings('ignore', 'The run in .* has taken its')
       make_policy, params, _ = ppo.train(**arguments)
   except ValueError as e:
     if arguments['restore_checkpoint_path'] is None:
@@ -136,51 +140,36 @@ def _prepare(
   return arguments, schedule, text
 
 
-def _make_folder(
-  config: RunConfig, session: Session, text: dict[str, Any]
-) -> pathlib.Path:
-  """Makes the folder of a new run, with its configuration in it.
-
-  Raises:
-    UserError: if it cannot be made or written to.
-  """
-  folder = reporting.make_folder(
-    session.logdir, config.env_name, session.suffix
-  )
-  try:
-    reporting.write_json(folder / reporting.CONFIG_NAME, text)
-  except OSError as e:
-    shutil.rmtree(folder, ignore_errors=True)
-    raise UserError(
-      f'--logdir={session.logdir}: nothing can be written there'
-      f' ({e.strerror or e}).'
-    ) from e
-  return folder
-
-
 def _make_reporter(
   config: RunConfig,
   session: Session,
   folder: pathlib.Path,
   text: dict[str, Any],
   restored: Any,
-  total: int,
+  schedule: Schedule,
 ) -> reporting.Reporter:
   """Says what will be done, and makes what reports how it goes.
 
   Raises:
     UserError: if it cannot; of a new run nothing is left then.
   """
-  telling.announce(config, folder, total)
   # Of parameters alone no env steps are known.
   begin = int(getattr(restored, 'name', 0))
+  goes_on = session.resume is not None
+  telling.announce(config, folder, schedule, begin if goes_on else None)
   title = f'{config.env_name}, {config.network}'
   try:
     return reporting.Reporter(
-      folder, total, title, sys.stderr, begin, text, session.back_ends
+      folder,
+      schedule.total_env_steps,
+      title,
+      sys.stderr,
+      begin,
+      text,
+      session.back_ends,
     )
   except UserError:
-    if session.resume is None:  # --resume would take it for the newest run
+    if not goes_on:  # --resume would take it for the newest run
       shutil.rmtree(folder, ignore_errors=True)
     raise
 
@@ -212,18 +201,20 @@ def train(
     # Only the first process knows its name, and only that one writes there.
     folder = pathlib.Path(session.resume or session.logdir)
     if session.resume is None and is_main():
-      folder = _make_folder(config, session, text)
+      folder = session.make_folder(config.env_name, text)
   arguments['save_checkpoint_path'] = str(folder / reporting.CHECKPOINTS_NAME)
-  reporter, total = None, schedule.total_env_steps
+  reporter = None
   with processes.together():
     if is_main():
       restored = arguments['restore_checkpoint_path']
-      reporter = _make_reporter(config, session, folder, text, restored, total)
+      reporter = _make_reporter(
+        config, session, folder, text, restored, schedule
+      )
   if reporter is None:
     return *_call_train(config, session, **arguments), None
   films = videos.Videos.of(arguments, folder)
   arguments |= films.callbacks(
-    session.video_every, total // schedule.num_rounds
+    session.video_every, schedule.total_env_steps // schedule.num_rounds
   )
   with reporter:
     policy = _call_train(config, session, **arguments, progress_fn=reporter)
@@ -252,8 +243,11 @@ def main(argv: Sequence[str]) -> int:
     processes.connect(options, flag_options.PROGRAM)
     with processes.together():
       options = saved.resumed(options, Session.logdir)
+      options, note = longer.fitted(options)
       has_gpu = jax.default_backend() == 'gpu'
       config = configs.resolve(options, has_gpu)
+    if note and is_main():
+      say(note)
     session = Session.of(options)
     if not options.get('dry_run'):
       train(config, session)
@@ -274,7 +268,7 @@ def main(argv: Sequence[str]) -> int:
     say(e)
     return _FAILED
   except checkpoint.Preempted as e:
-    say(f'stopped after {e.env_steps} env steps. --resume goes on.')
+    say(telling.stopped(e))
     return 0 if e.signal == signal.SIGINT else _SIGNALLED + e.signal
   except KeyboardInterrupt:
     say('interrupted; checkpoints so far are kept, and --resume goes on.')

@@ -10,10 +10,7 @@ unless asked for:
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
-import os
 import signal
-import sys
-import threading
 import time
 from typing import Any
 
@@ -21,10 +18,10 @@ import jax
 from jax.experimental import multihost_utils
 import numpy as np
 
+from brax_nnx_plugin.ppo import interrupts
+
 # Wrappers around a program pass a signal on that it has got already.
 _ECHO_SECONDS = 1.0
-# From an exception that was ignored to the same signal once more.
-_AGAIN_SECONDS = 0.1
 
 
 class Preempted(Exception):
@@ -71,39 +68,8 @@ class _Listener:
         self._notify(signum)
     elif now - self._when > _ECHO_SECONDS:
       signal.signal(signum, self.previous[signum])
-      self.stack.enter_context(insisting(signum))
+      self.stack.enter_context(interrupts.insisting(signum))
       signal.raise_signal(signum)
-
-
-@contextlib.contextmanager
-def insisting(signum: int = signal.SIGINT) -> Iterator[None]:
-  """Sends a signal once more if Python ignores the `KeyboardInterrupt` of it.
-
-  It does so where nobody could catch one, such as in the callback that JAX has
-  in the garbage collector, which runs often while JAX traces.
-
-  Args:
-    signum: whose handler raises it.
-  """
-  report = sys.unraisablehook
-
-  def again() -> None:
-    if sys.unraisablehook is hook:
-      os.kill(os.getpid(), signum)
-
-  def hook(ignored: Any) -> None:
-    if not issubclass(ignored.exc_type, KeyboardInterrupt):
-      report(ignored)
-      return
-    timer = threading.Timer(_AGAIN_SECONDS, again)
-    timer.daemon = True
-    timer.start()
-
-  sys.unraisablehook = hook
-  try:
-    yield
-  finally:
-    sys.unraisablehook = report
 
 
 _listeners: list[_Listener] = []

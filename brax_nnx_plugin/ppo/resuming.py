@@ -122,6 +122,23 @@ def _read(folder: epath.Path) -> tuple[dict[str, Any], Progress]:
   return description, progress
 
 
+def env_steps_per_epoch(folder: epath.Path) -> int | None:
+  """Returns the size of the epochs of a run, which stays when it goes on.
+
+  Args:
+    folder: of a checkpoint.
+
+  Returns:
+    `None` if the checkpoint has parameters only.
+
+  Raises:
+    ValueError: if its description is damaged.
+  """
+  if not (folder / folders.RUN_NAME).exists():
+    return None
+  return _read(folder)[0]['env_steps_per_epoch']
+
+
 def find(
   config: TrainConfig, schedule: Schedule, device_count: int
 ) -> Resumed | None:

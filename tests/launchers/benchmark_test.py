@@ -260,3 +260,19 @@ def test_a_process_runs_when_it_is_told_to():
 def test_a_wrong_environment_is_a_sentence():
   with pytest.raises(UserError, match="no environment 'CartpoleBalanc'"):
     Task('CartpoleBalanc').environment()
+
+
+def test_help_names_every_flag_and_nothing_runs(capsys):
+  assert benchmark.main(['brax-nnx-benchmark', '--help']) == 0
+  out = capsys.readouterr().out
+  for flag in ('env', 'size', 'unroll', 'pairs', 'training_steps'):
+    assert f'--{flag}' in out
+
+
+@pytest.mark.parametrize(
+  'argument', ['--pairs=0', '--contenders=mlb', '--env=Cartpol', '--x', 'x']
+)
+def test_a_mistake_is_told_in_a_line(argument, capsys):
+  assert benchmark.main(['brax-nnx-benchmark', argument]) == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line.startswith('brax-nnx-benchmark: ')

@@ -11,6 +11,7 @@ from mujoco_playground import wrapper
 import numpy as np
 import pytest
 
+from brax_nnx_plugin.ppo.schedule import Schedule
 from launchers import brax_suite
 from launchers import configs
 from launchers import description
@@ -205,7 +206,7 @@ def test_the_control_period_is_known_where_there_is_physics(env_name, expected):
 def test_the_folder_is_announced_with_the_source_of_the_settings(
   tmp_path, capsys
 ):
-  telling.announce(_resolve('hopper'), tmp_path, 100)
+  telling.announce(_resolve('hopper'), tmp_path, Schedule(1, 1, 1, 8, 2, 1))
   out = capsys.readouterr().out
   assert 'Environment: hopper, physics: generalized' in out
   assert 'no PPO settings for hopper' in out

@@ -15,6 +15,7 @@ import pytest
 from brax_nnx_plugin.ppo import networks as ppo_networks
 from brax_nnx_plugin.ppo import networks_extra
 from brax_nnx_plugin.ppo.environments import Unrandomized
+from brax_nnx_plugin.ppo.schedule import Schedule
 from brax_nnx_plugin.ppo.train import train
 from launchers import configs
 from launchers import description
@@ -82,7 +83,7 @@ def test_the_registrys_configuration_is_printed_and_saved(
   env_name, tmp_path, capsys
 ):
   config = _resolve(has_gpu=True, env_name=env_name)
-  telling.announce(config, tmp_path, 1)
+  telling.announce(config, tmp_path, Schedule(1, 1, 1, 8, 2, 1))
   printed = ''.join(capsys.readouterr().out.split())
   saved = description.describe(config)
   expected = _registry_ppo(env_name)

@@ -6,6 +6,7 @@ import pathlib
 import pty
 import subprocess
 import sys
+import time
 
 from launchers import progress
 
@@ -22,6 +23,41 @@ def test_time_left_is_that_of_the_steps_left(monkeypatch):
     '100 of 1,000 env steps, 10 env steps/s, 0:01:30 left',
     '300 of 1,000 env steps, 10 env steps/s, 0:01:10 left, reward 1',
   ]
+
+
+class _Terminal(io.StringIO):
+  def isatty(self):
+    return True
+
+
+def test_the_first_piece_is_no_measure_for_the_rest(monkeypatch):
+  monkeypatch.setattr(progress, '_TICK', 60.0)
+  stream = _Terminal()
+  bar = progress._Bar(1000, stream, 100)
+  assert 'compiling' in stream.getvalue()
+  bar._bar._time = lambda: now
+  now = bar._bar.start_t + 80.0
+  monkeypatch.setattr(progress.time, 'time', lambda: now)
+  bar.update(100, 'reward 1')  # before training
+  bar.update(200, 'reward 2')
+  shown = stream.getvalue().split('\r')[-1]
+  assert 'compiling' not in shown
+  assert '200/1.00k [01:20<?' in shown
+  now += 10.0
+  bar.update(400, 'reward 3')
+  # 200 steps in 10 s, 600 left.
+  assert '400/1.00k [01:30<00:30' in stream.getvalue().split('\r')[-1]
+  bar.close()
+
+
+def test_the_clock_goes_between_two_pieces(monkeypatch):
+  monkeypatch.setattr(progress, '_TICK', 0.01)
+  stream = _Terminal()
+  bar = progress.make(1000, stream, 0)
+  before = stream.getvalue()
+  while stream.getvalue() == before:
+    time.sleep(0.01)
+  bar.close()
 
 
 def test_bar_is_drawn_on_a_terminal_of_unknown_size():

@@ -110,7 +110,11 @@ def test_a_run_is_found_and_its_flags_hold(flag, run, fake_train):
   [
     (checkpoint.SaveError('The disk is full.'), 1, 'The disk is full.'),
     (checkpoint.Preempted(signal.SIGINT, 40, 'x'), 0, 'after 40 env steps'),
-    (checkpoint.Preempted(signal.SIGTERM, 40, 'x'), 143, '--resume goes on'),
+    (
+      checkpoint.Preempted(signal.SIGTERM, 40, 'r/c/40'),
+      143,
+      '--resume=r goes',
+    ),
     (KeyboardInterrupt(), 130, '--resume goes on'),
   ],
 )
@@ -195,7 +199,7 @@ def test_an_interrupted_run_goes_on(tmp_path):
   _, err = stopped.communicate()
   assert stopped.returncode == 0, err
   assert 'stopping after this epoch' in err
-  assert '--resume goes on' in err
+  assert f'--resume={run} goes on' in err
   (folder,) = (tmp_path / 'runs').iterdir()
   so_far = _reported(folder)
   assert so_far == list(range(0, so_far[-1] + 20, 20))
