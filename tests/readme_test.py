@@ -4,6 +4,7 @@ import inspect
 import json
 import re
 import shlex
+import sys
 import types
 from typing import Any
 
@@ -19,6 +20,7 @@ from brax_nnx_plugin.ppo import checkpoint
 from brax_nnx_plugin.ppo import networks as ppo_networks
 from brax_nnx_plugin.ppo import numpy_policy
 from brax_nnx_plugin.ppo import train as ppo
+import launchers
 from launchers import benchmark
 from launchers import compare_options
 from launchers import compare_plan
@@ -26,6 +28,7 @@ from launchers import configs
 from launchers import description
 from launchers import options
 from launchers import play_options
+from launchers import scenes
 from tests import saved_policies
 from tests import small_runs
 from tests import source_tree
@@ -130,17 +133,31 @@ def test_a_policy_is_played_and_exported(tmp_path, monkeypatch):
   checkpoint.save(tmp_path / 'runs' / 'NAME' / 'checkpoints', 7, params, config)
   monkeypatch.chdir(tmp_path)
   env: Any = small_runs.PointEnv()
-  env.render = len
-  scope: dict[str, Any] = {
-    'env': env,
-    'policy': checkpoint.load_policy('runs/NAME'),
-    'key': jax.random.key(0),
-    'observation': jnp.ones(2),
-  }
+  env.render, env.dt = len, 0.05
+  step = checkpoint.find('runs/NAME')
+  networks, params = checkpoint.load(step)
+  scene = scenes.Scene(
+    env=env,
+    env_name='point',
+    suite='brax',
+    hidden=(),
+    episode_length=500,
+    action_repeat=1,
+    path=step,
+    network='lstm',
+    networks=networks,
+    params=params,
+  )
+  monkeypatch.setattr(scenes, 'load', lambda path: scene)
+  # As it is called where it is installed.
+  monkeypatch.setitem(sys.modules, 'brax_nnx_launchers', launchers)
+  scope: dict[str, Any] = {}
   exec(_python_block('playing.rollout'), scope)  # noqa: S102
   assert scope['frames'] == 500
   robot = numpy_policy.load('exported')
-  action, _ = robot.step(np.ones(2, np.float32), robot.initial_state())
+  assert robot.control_period == 0.05
+  observation = np.asarray(scope['observation'], np.float32)
+  action, _ = robot.step(observation, robot.initial_state())
   # The block has taken the same step, by JAX.
   np.testing.assert_allclose(action, scope['action'], atol=1e-6)
 
