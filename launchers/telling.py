@@ -61,7 +61,11 @@ def _plan(config: RunConfig, schedule: Schedule, begin: int | None) -> str:
     devices += f' of {jax.process_count()} processes'
   text = f'Compiling for {devices}, which takes a while; then {total}'
   if begin is not None:
-    text += f', from {begin:,} on' if begin else ', for no checkpoint is there'
+    text += (
+      f', from {begin:,} on'
+      if begin
+      else ' from the start, as there is no checkpoint'
+    )
   text += '.'
   asked = config.ppo.get('num_timesteps')
   if asked is not None and asked < schedule.total_env_steps:
