@@ -1,7 +1,9 @@
 """Two CPU devices for every test, and programs compiled quickly and once."""
 
 import os
+import signal
 import tempfile
+import threading
 
 import pytest
 
@@ -18,8 +20,23 @@ if 'xla_force_host_platform_device_count' not in os.environ.get(
 _CACHE = 'BRAX_NNX_PLUGIN_TEST_CACHE'
 
 
+def _heed_signals():
+  """Heeds signals that a shell has had ignored, as it does in the background.
+
+  Tests send them to this process, and to others that would inherit it.
+  """
+  for signum, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+  ):
+    if signal.getsignal(signum) == signal.SIG_IGN:
+      signal.signal(signum, handler)
+
+
 def pytest_configure(config):
   """Lets all processes of a run share what they compile."""
+  if threading.current_thread() is threading.main_thread():
+    _heed_signals()
   if _CACHE not in os.environ:
     folder = tempfile.TemporaryDirectory(prefix='compiled-')
     config.add_cleanup(folder.cleanup)
