@@ -49,9 +49,7 @@ def collect(
   """
   results = []
   for run in runs:
-    curve = Curve.of(
-      metrics_file.read(parent / run.folder / METRICS_NAME)
-    )
+    curve = Curve.of(metrics_file.read(parent / run.folder / METRICS_NAME))
     state = 'unfinished' if curve.env_steps or curve.missing else 'not begun'
     if run.is_finished(parent):
       state = 'finished'

@@ -94,7 +94,8 @@ def check(
   for name, value in changes.items():
     if name not in known:
       raise UserError(
-        f'{where} {group}.{name}: there is no such entry. {nearest(name, known)}'
+        f'{where} {group}.{name}: there is no such entry.'
+        f' {nearest(name, known)}'
       )
     parameter = known[name]
     default = (

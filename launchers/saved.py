@@ -90,7 +90,9 @@ def require_same(folder: str, text: dict[str, Any]) -> None:
   Raises:
     UserError: if they are others.
   """
-  before = json.loads((pathlib.Path(folder) / CONFIG_NAME).read_text('utf-8-sig'))
+  before = json.loads(
+    (pathlib.Path(folder) / CONFIG_NAME).read_text('utf-8-sig')
+  )
   before['environment'].setdefault('suite', _OLD_SUITE)
   # Runs from before there were delays had none.
   before['environment'].setdefault('delay_observations', 0)

@@ -236,9 +236,7 @@ def load(
   except (TypeError, ValueError, OSError) as e:
     raise UserError(f'The checkpoint {step} cannot be loaded: {e}') from e
   except Exception as e:  # whatever a network of the user's own may raise
-    raise UserError(
-      f'The checkpoint {step} cannot be loaded: {told(e)}'
-    ) from e
+    raise UserError(f'The checkpoint {step} cannot be loaded: {told(e)}') from e
   ppo = base['ppo']
   length = ppo.get('episode_length') or _EPISODE_LENGTH
   if options.get('episode_length', length) != length:

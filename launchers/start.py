@@ -1,7 +1,7 @@
 """Starts the programs, once what they need is there and new enough.
 
-Imports nothing beyond the standard library before it has looked: a package that is
-too old fails on import, with a traceback that does not say so.
+Imports nothing beyond the standard library before it has looked: a package that
+is too old fails on import, with a traceback that does not say so.
 """
 
 from collections.abc import Callable

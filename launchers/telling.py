@@ -54,9 +54,7 @@ def export_policy(config: RunConfig, folder: pathlib.Path, env: Any) -> None:
     folder,
     folder / reporting.EXPORTED_NAME,
     network_factory=configs.network_factory(config),
-    control_dt=environments.control_dt(
-      env, config.ppo.get('action_repeat', 1)
-    ),
+    control_dt=environments.control_dt(env, config.ppo.get('action_repeat', 1)),
     extra={
       'environment': config.env_name,
       'hidden': list(config.hidden),

@@ -197,7 +197,9 @@ def test_the_control_period_is_known_where_there_is_physics(env_name, expected):
   config = _resolve(env_name, action_repeat=2, hide_observations='0')
   env = environments.load(env_name, config.env_config, config.hidden, 'brax')
   # A control step of the pendulum is two physics steps of 0.02 s.
-  assert environments.control_dt(env, config.ppo.get('action_repeat', 1)) == pytest.approx(expected)
+  assert environments.control_dt(
+    env, config.ppo.get('action_repeat', 1)
+  ) == pytest.approx(expected)
 
 
 def test_the_folder_is_announced_with_the_source_of_the_settings(
