@@ -6,12 +6,22 @@ are imported and environments made, every second Ctrl-C goes that way.
 """
 
 import _thread
+import signal
 import sys
 import threading
 from typing import Any
 
 # Seconds until what was lost comes again: somewhere else, most likely.
 _AGAIN = 0.05
+
+
+def _interrupt() -> None:
+  """Interrupts the main thread, also where it waits."""
+  main = threading.main_thread().ident
+  if hasattr(signal, 'pthread_kill') and main is not None:
+    signal.pthread_kill(main, signal.SIGINT)
+  else:  # on Windows
+    _thread.interrupt_main()
 
 
 def insist() -> None:
@@ -22,7 +32,7 @@ def insist() -> None:
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
       others(unraisable)
       return
-    timer = threading.Timer(_AGAIN, _thread.interrupt_main)
+    timer = threading.Timer(_AGAIN, _interrupt)
     timer.daemon = True
     timer.start()
 
