@@ -102,8 +102,13 @@ class _Comparison:
     folder = self._parent / run.folder
     argv = [options.PROGRAM, *run.flags, f'--resume={folder}']
     answer, code = self._children.call(train_ppo.main, argv)
-    if not (run.is_finished(self._parent) or self._children.stopped_by):
-      self.failures[run.folder] = _failure(code if answer is None else answer)
+    code = code if answer is None else answer
+    # As a signal ends a run; one may have failed before it could be stopped.
+    by_signal = not 0 < code < _SIGNALLED
+    if run.is_finished(self._parent):
+      return
+    if not (self._children.stopped_by and by_signal):
+      self.failures[run.folder] = _failure(code)
       _say(f'{run.name}: {self.failures[run.folder]}; its folder is kept.')
 
   def make_runs(self) -> None:

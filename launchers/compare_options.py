@@ -131,13 +131,32 @@ class Request:
     return request
 
 
+def _require_kinds(request: Request) -> None:
+  """Requires entries that a file may have otherwise.
+
+  Raises:
+    TypeError: if one is of another kind; the message names it.
+  """
+  for name in ('networks', 'seeds', 'variants', 'flags'):
+    kind = int if name == 'seeds' else str
+    items = getattr(request, name)
+    if type(items) is not tuple or any(type(i) is not kind for i in items):
+      raise TypeError(f'{name} is {items!r}')
+  if not isinstance(request.config, str | None):
+    raise TypeError(f'config is {request.config!r}')
+  if not isinstance(request.threshold, int | float | None):
+    raise TypeError(f'threshold is {request.threshold!r}')
+
+
 def _read(folder: str) -> Request:
   """Reads what a comparison was asked for."""
   file = pathlib.Path(folder, RESULTS_NAME)
   try:
     saved = json.loads(file.read_text())['request']
     lists = {k: tuple(v) for k, v in saved.items() if isinstance(v, list)}
-    return Request(**(saved | lists))
+    request = Request(**(saved | lists))
+    _require_kinds(request)
+    return request
   except OSError as e:
     raise UserError(
       f'--resume={folder}: there is no comparison, a folder with a'

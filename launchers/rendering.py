@@ -184,7 +184,7 @@ def save(
   path: pathlib.Path,
   env: Any,
   states: Sequence[Any],
-  dt: float,
+  dt: float | None,
   camera: str | None = None,
 ) -> None:
   """Draws an episode and writes it, at the pace of the world.
@@ -195,13 +195,15 @@ def save(
     path: of the file, .mp4 (see `playable`), .gif or .html.
     env: of Playground or Brax.
     states: of one episode, at least one.
-    dt: seconds from one state to the next.
+    dt: seconds from one state to the next; `None` without physics.
     camera: by name.
 
   Raises:
     CannotRender: if it cannot be drawn.
     OSError: if it cannot be written.
   """
+  if dt is None:
+    raise CannotRender('This environment has no physics that could be shown.')
   partial = path.with_name(f'.{path.stem}.partial{path.suffix}')
   try:
     if path.suffix == '.html':

@@ -17,6 +17,7 @@ import jax
 from brax_nnx_plugin.ppo import playing
 from brax_nnx_plugin.ppo.environments import Unrandomized
 
+from . import environments
 from . import episodes
 from . import rendering
 
@@ -87,7 +88,7 @@ class Videos:
     states = played.states[: int(episodes.first_end(played.dones))]
     path, _ = rendering.playable(self._folder / f'{name}.mp4')
     path.parent.mkdir(parents=True, exist_ok=True)
-    dt = float(self._env.dt) * self._limits['action_repeat']
+    dt = environments.control_dt(self._env, self._limits['action_repeat'])
     rendering.save(path, self._env, states, dt)
     return path
 

@@ -166,6 +166,10 @@ class ModuleTemplate:
 
     def checked_build():
       module = build(jax.random.key(0))
+      if not isinstance(module, nnx.Module):
+        raise TypeError(
+          f'build must return a module; it returned a {type(module).__name__}.'
+        )
       _refuse_array_attributes(module)
       return module
 

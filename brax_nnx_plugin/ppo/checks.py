@@ -56,7 +56,7 @@ def require_finite(
     message = f'{name} must be {need}; got {value}.'
     try:
       number = float(cast(Any, value))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
       raise ValueError(message) from None
     require(math.isfinite(number) and number >= low, message)
 

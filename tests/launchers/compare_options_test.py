@@ -143,7 +143,21 @@ def test_a_comparison_that_goes_on_is_the_same(before, flag, words):
     _parse(before[1], flag)
 
 
-@pytest.mark.parametrize('text', ['', '[]', '{}', '{"request": {"x": 1}}'])
+@pytest.mark.parametrize(
+  'text',
+  [
+    '',
+    '[]',
+    '{}',
+    '{"request": {"x": 1}}',
+    '{"request": {"networks": "mlp"}}',
+    '{"request": {"networks": [1]}}',
+    '{"request": {"seeds": ["a"]}}',
+    '{"request": {"variants": [3]}}',
+    '{"request": {"config": 5}}',
+    '{"request": {"threshold": "a"}}',
+  ],
+)
 def test_a_file_that_is_not_of_a_comparison_is_named(tmp_path, text):
   (tmp_path / 'comparison.json').write_text(text)
   with pytest.raises(UserError, match='comparison.json is not of a comparison'):

@@ -62,6 +62,8 @@ def trained(fake_train):
     runs.append(name)
     reward = 10.0 * kwargs['seed'] + (1.0 if 'gru' in name else 0.0)
     kwargs['progress_fn'](0, {'eval/episode_reward': 0.0})
+    if name == runs.stop == runs.fail:
+      runs.children.stopped_by, runs.children.signals = signal.SIGINT, 1
     if name == runs.fail:
       raise TrainingDiverged('training/v_loss', 20, ())
     if name == runs.stop:
@@ -127,6 +129,14 @@ def test_a_run_that_fails_takes_no_other_with_it(tmp_path, capsys, trained):
   assert _main(trained, f'--resume={folder}') == 0
   assert trained == ['mlp-seed0']
   assert 'gru, seed 0: finished before' in capsys.readouterr().out
+
+
+def test_a_run_that_fails_when_a_signal_comes_has_failed(tmp_path, trained):
+  trained.stop = trained.fail = 'mlp-seed0'
+  assert _main(trained, *_ONE, f'--logdir={tmp_path}') == 0
+  assert trained == ['mlp-seed0']
+  (folder,) = tmp_path.iterdir()
+  assert _results(folder)['mlp-seed0']['state'] == 'failed, exit code 1'
 
 
 def test_a_signal_ends_it_and_it_goes_on(tmp_path, capsys, trained):

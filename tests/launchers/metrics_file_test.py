@@ -81,7 +81,19 @@ def test_a_former_file_is_there_until_the_first_line(tmp_path):
   file.close()
 
 
-@pytest.mark.parametrize('end', [b'{"env_st', b'\xc3', b'{"a": "\xc3'])
+@pytest.mark.parametrize(
+  'end',
+  [
+    b'{"env_st',
+    b'\xc3',
+    b'{"a": "\xc3',
+    b'5',
+    b'{}',
+    b'[0]',
+    b'{"env_steps": 5, "a": "b"}',
+    b'{"env_steps": null}',
+  ],
+)
 def test_a_line_that_was_cut_off_is_left_out(tmp_path, end):
   path = tmp_path / 'metrics.jsonl'
   path.write_bytes(b'{"env_steps": 0}\n' + end)

@@ -82,6 +82,23 @@ _MISTAKES = [
   ('--suite=brax --env_name=ant --domain_randomization', ['no domain random']),
   ('--suite=brax --env_name=ant --set=env.backend=x', ['spring', 'mjx']),
   ('--suite=brax --env_name=fast --hide_observations=2', ['Observation 2']),
+  ('--hide_observations=0:9999999999', ["'0:9999999999'", 'too long']),
+  (f'--set=ppo.num_timesteps=1{"0" * 400}', ['num_timesteps']),
+  (f'--num_timesteps=1{"0" * 18}', ['num_timesteps', 'num_evals']),
+  ('--set=ppo.max_devices_per_host=0', ['max_devices_per_host', 'got 0']),
+  (
+    '--set=network.policy_hidden_layer_sizes=[64.5]',
+    ['network.policy_hidden_layer_sizes', '64.5'],
+  ),
+  ('--set=network.value_hidden_layer_sizes=[0]', ['at least 1 unit']),
+  ('--set=network.policy_memory_size=0', ['at least 1 unit']),
+  (
+    '--network=tests.launchers.faulty_networks:raises',
+    ['KeyError', 'faulty_networks.py', 'line'],
+  ),
+  ('--network=tests.launchers.faulty_networks:fails', ['RuntimeError', 'off']),
+  ('--network=tests.launchers.faulty_networks:nothing', ['returned a NoneT']),
+  ('--network=tests.launchers.faulty_exit:build', ['SystemExit']),
 ]
 
 

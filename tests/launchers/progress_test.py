@@ -35,7 +35,7 @@ def test_the_first_piece_is_no_measure_for_the_rest(monkeypatch):
   stream = _Terminal()
   bar = progress._Bar(1000, stream, 100)
   assert 'compiling' in stream.getvalue()
-  bar._bar._time = lambda: now
+  monkeypatch.setattr(bar._bar, '_time', lambda: now)
   now = bar._bar.start_t + 80.0
   monkeypatch.setattr(progress.time, 'time', lambda: now)
   bar.update(100, 'reward 1')  # before training

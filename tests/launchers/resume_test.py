@@ -14,6 +14,8 @@ import pytest
 from brax_nnx_plugin.ppo import checkpoint
 from launchers import configs
 from launchers import description
+from launchers import locking
+from launchers import options
 from launchers import reporting
 from launchers import train_ppo
 
@@ -60,6 +62,7 @@ _MISTAKES = [
   (['--resume={runs}', '--env_name=CheetahRun'], 'contradicts --resume'),
   (['--resume={runs}', '--network=gru'], 'change its network'),
   (['--resume={runs}', '--set=env.ctrl_dt=0.02'], 'change its environment'),
+  (['--resume={runs}', '--logdir=elsewhere'], 'not in --logdir=elsewhere'),
   (['--load_checkpoint_path=nowhere'], 'There is no checkpoint in'),
   (['--load_checkpoint_path={runs}/first'], 'There is no checkpoint in'),
 ]
@@ -228,3 +231,42 @@ def test_a_new_run_starts_from_the_parameters_of_another(
   restored = calls[0]['restore_checkpoint_path']
   assert restored == checkpoint.params_only(step)
   assert calls[0]['save_checkpoint_path'].startswith(f'{tmp_path}/new')
+
+
+def test_a_run_without_a_checkpoint_still_starts_from_those_parameters(
+  run, tmp_path, fake_train, capsys
+):
+  step = run / 'checkpoints' / '000000000040'
+  step.mkdir(parents=True)
+  (step / checkpoint.CONFIG_NAME).write_text('{}')
+  calls: list[Any] = []
+
+  def train(**kwargs):
+    calls.append(kwargs['restore_checkpoint_path'])
+    kwargs['progress_fn'](0, {'eval/episode_reward': 0.0})
+    raise KeyboardInterrupt
+
+  fake_train(train)
+  new = f'{tmp_path}/new'
+  assert _main(f'--load_checkpoint_path={run}', f'--logdir={new}') == 130
+  assert _main(f'--resume={new}') == 130
+  assert _main(f'--resume={new}') == 130
+  assert calls == [checkpoint.params_only(step)] * 3
+
+  (step / checkpoint.CONFIG_NAME).unlink()
+  assert _main(f'--resume={new}') == 2
+  assert 'first parameters' in _told(capsys)
+
+
+def test_two_processes_do_not_train_one_run(run, fake_train, capsys):
+  fake_train(lambda **kwargs: pytest.fail('training began'))
+  with locking.alone(run):
+    assert _main(f'--resume={run}') == 2
+  assert 'by another process' in _told(capsys)
+  assert [path.name for path in run.iterdir()] == ['config.json']
+
+
+def test_resume_takes_its_value_either_way():
+  assert options.parse(['--resume', 'runs/x'])['resume'] == 'runs/x'
+  assert options.parse(['--resume', '--seed=1'])['resume'] == ''
+  assert options.parse(['--resume'])['resume'] == ''

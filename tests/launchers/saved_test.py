@@ -9,6 +9,7 @@ import pytest
 
 from launchers import configs
 from launchers import description
+from launchers import train_ppo
 from launchers.errors import UserError
 
 
@@ -120,3 +121,39 @@ def test_another_environment_contradicts(tmp_path):
 
   with pytest.raises(UserError, match='--env_name=CheetahRun contradicts'):
     _read(tmp_path, env_name='CheetahRun')
+
+
+@pytest.mark.parametrize(
+  ('part', 'name', 'value'),
+  [
+    ('environment', 'name', 5),
+    ('environment', 'name', None),
+    ('environment', 'suite', 'gym'),
+    ('environment', 'hidden_observations', 'ab'),
+    ('environment', 'hidden_observations', [1.5]),
+    ('environment', 'delay_observations', '3'),
+    ('environment', 'delay_observations', -1),
+    ('environment', 'domain_randomization', 'no'),
+    ('environment', 'config', []),
+    ('network', 'kind', 5),
+    ('network', 'arguments', []),
+    ('ppo', 'episode_length', 'long'),
+    ('ppo', 'normalize_observations', 'no'),
+    ('ppo', 'log_training_metrics', 'no'),
+  ],
+)
+def test_an_entry_that_was_edited_wrongly_is_told(part, name, value, tmp_path):
+  text = description.describe(configs.resolve({}, has_gpu=False))
+  text[part][name] = value
+  (tmp_path / 'config.json').write_text(json.dumps(text))
+
+  with pytest.raises(UserError):
+    config = configs.resolve({'config': str(tmp_path)}, has_gpu=False)
+    train_ppo.planning.plan(train_ppo.train_arguments(config))
+
+
+def test_the_mark_that_some_editors_write_is_no_fault(tmp_path):
+  text = json.dumps(description.describe(configs.resolve({}, has_gpu=False)))
+  (tmp_path / 'config.json').write_text(text, encoding='utf-8-sig')
+
+  assert _read(tmp_path).env_name == 'CartpoleBalance'

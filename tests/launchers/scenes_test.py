@@ -13,6 +13,7 @@ from brax_nnx_plugin.networks import NormalTanhSampler
 from brax_nnx_plugin.networks import PPOAdapter
 from brax_nnx_plugin.networks import Sequential
 from brax_nnx_plugin.ppo import networks as ppo_networks
+from launchers import environments
 from launchers import episodes
 from launchers import scenes
 from launchers.errors import UserError
@@ -185,3 +186,21 @@ def test_another_size_of_the_world_is_told(tmp_path):
 
   with pytest.raises(UserError, match=r'observations of \(2,\).*has \(3,\)'):
     scenes.load(tmp_path)
+
+
+def test_without_physics_there_is_no_pace():
+  config = environments.default_config('fast', environments.BRAX)
+  scene = scenes.Scene(
+    env=environments.load('fast', config, suite=environments.BRAX),
+    env_name='fast',
+    suite=environments.BRAX,
+    hidden=(),
+    episode_length=4,
+    action_repeat=2,
+    path=None,
+    network='mlp',
+    networks=None,
+    params=None,
+  )
+  assert scene.control_dt is None
+  assert scene.step_in_words == 'steps of 2 env steps'

@@ -119,13 +119,17 @@ def test_a_way_to_draw_that_is_missing_is_one_sentence(monkeypatch):
 
 
 def test_nothing_else_is_imported_first():
+  interrupts = 'brax_nnx_plugin/ppo/interrupts.py'
   names = {
-    name.split('.')[0]
-    for name in source_tree.imported_modules('launchers/start.py')
-  }
-  assert names <= sys.stdlib_module_names
-  package = source_tree.parse('launchers/__init__.py')
-  assert [type(node) for node in package.body] == [ast.Expr]
+    name
+    for file in ('launchers/start.py', interrupts)
+    for name in source_tree.imported_modules(file)
+  } - {'brax_nnx_plugin.ppo', 'brax_nnx_plugin.ppo.interrupts'}
+  assert {name.split('.')[0] for name in names} <= sys.stdlib_module_names
+  for package in ('launchers', 'brax_nnx_plugin', 'brax_nnx_plugin/ppo'):
+    text = (source_tree.ROOT / package / '__init__.py').read_text()
+    (*docstring,) = ast.parse(text).body
+    assert all(isinstance(node, ast.Expr) for node in docstring)
 
 
 def test_the_console_scripts_start_here():

@@ -1,0 +1,5 @@
+"""A script whose end is not kept from those who import it."""
+
+import sys
+
+sys.exit(3)
