@@ -225,53 +225,73 @@ def train(
   return *policy, folder
 
 
+def _run(argv: Sequence[str]) -> None:
+  """Does what the command line says; see `main`."""
+  options = flag_options.parse(argv[1:])
+  if options.get('help'):
+    print(flag_options.help_text())
+    return
+  if options.get('play_only'):
+    play.instead_of_training(options)
+    return
+  processes.connect(options, flag_options.PROGRAM)
+  with processes.together():
+    options = saved.resumed(options, Session.logdir)
+    options, note = longer.fitted(options)
+    has_gpu = jax.default_backend() == 'gpu'
+    config = configs.resolve(options, has_gpu)
+  if note and is_main():
+    _say(note)
+  session = Session.of(options)
+  if not options.get('dry_run'):
+    train(config, session)
+  elif is_main():
+    arguments, _, _ = _prepare(config, session, dry=True)
+    print(dry_run.report(config, arguments))
+    planning.check_step(arguments['environment'])
+
+
+def _say(text: Any) -> None:
+  print(f'{flag_options.PROGRAM}: {text}', file=sys.stderr)
+
+
+def _out_of_memory(error: Exception) -> bool:
+  return isinstance(error, MemoryError) or 'RESOURCE_EXHAUSTED' in str(error)
+
+
 def main(argv: Sequence[str]) -> int:
   """Runs the program; returns its exit code.
 
   Args:
     argv: name of the program and its arguments.
   """
-  say = lambda text: print(f'{flag_options.PROGRAM}: {text}', file=sys.stderr)
   try:
-    options = flag_options.parse(argv[1:])
-    if options.get('help'):
-      print(flag_options.help_text())
-      return 0
-    if options.get('play_only'):
-      play.instead_of_training(options)
-      return 0
-    processes.connect(options, flag_options.PROGRAM)
-    with processes.together():
-      options = saved.resumed(options, Session.logdir)
-      options, note = longer.fitted(options)
-      has_gpu = jax.default_backend() == 'gpu'
-      config = configs.resolve(options, has_gpu)
-    if note and is_main():
-      say(note)
-    session = Session.of(options)
-    if not options.get('dry_run'):
-      train(config, session)
-    elif is_main():
-      arguments, _, _ = _prepare(config, session, dry=True)
-      print(dry_run.report(config, arguments))
-      planning.check_step(arguments['environment'])
+    _run(argv)
   except UserError as e:
-    say(e)
+    _say(e)
     return 2
   except TrainingDiverged as e:
-    say(
+    _say(
       f'{e} Training stopped; checkpoints, metrics and pictures so far are'
       ' kept. --nostop_on_nan goes on regardless.'
     )
     return _FAILED
   except checkpoint.SaveError as e:
-    say(e)
+    _say(e)
+    return _FAILED
+  except (jax.errors.JaxRuntimeError, MemoryError) as e:
+    if not _out_of_memory(e):
+      raise
+    _say(
+      'The memory of the device is not enough. --dry_run says what each part'
+      ' needs; smaller num_envs, batch_size, unroll_length or layers need less.'
+    )
     return _FAILED
   except checkpoint.Preempted as e:
-    say(telling.stopped(e))
+    _say(telling.stopped(e))
     return 0 if e.signal == signal.SIGINT else _SIGNALLED + e.signal
   except KeyboardInterrupt:
-    say('interrupted; checkpoints so far are kept, and --resume goes on.')
+    _say('interrupted; checkpoints so far are kept, and --resume goes on.')
     return _SIGNALLED + signal.SIGINT
   return 0
 

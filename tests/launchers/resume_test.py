@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
+import jax
 import pytest
 
 from brax_nnx_plugin.ppo import checkpoint
@@ -119,6 +120,11 @@ def test_a_run_is_found_and_its_flags_hold(flag, run, fake_train):
       '--resume=r goes',
     ),
     (KeyboardInterrupt(), 130, '--resume goes on'),
+    (
+      jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory'),
+      1,
+      'memory of the device',
+    ),
   ],
 )
 def test_what_ends_a_run_is_told(
