@@ -16,6 +16,7 @@ from brax_nnx_plugin.ppo import export
 from brax_nnx_plugin.ppo import train as ppo
 from brax_nnx_plugin.ppo.devices import Devices
 from brax_nnx_plugin.ppo.schedule import Schedule
+from brax_nnx_plugin.ppo.types import TrainingDiverged
 
 from . import brax_suite
 from . import configs
@@ -137,6 +138,24 @@ def stopped(preempted: checkpoint.Preempted) -> str:
     return text
   run = pathlib.Path(str(preempted.checkpoint)).parent.parent
   return f'{text} --resume={shlex.quote(str(run))} goes on.'
+
+
+def diverged(error: TrainingDiverged) -> str:
+  """Says what is left of a run whose numbers are no longer finite."""
+  return (
+    f'{error} Training stopped; checkpoints, metrics and pictures so far are'
+    ' kept. --nostop_on_nan goes on regardless.'
+  )
+
+
+def out_of_memory(error: Exception) -> str:
+  """Says what to do, if that is what an error is about, or else nothing."""
+  if isinstance(error, MemoryError) or 'RESOURCE_EXHAUSTED' in str(error):
+    return (
+      'The memory of the device is not enough. --dry_run says what each part'
+      ' needs; smaller num_envs, batch_size, unroll_length or layers need less.'
+    )
+  return ''
 
 
 def conclude(config: RunConfig, folder: pathlib.Path, reward: str) -> None:

@@ -255,10 +255,6 @@ def _say(text: Any) -> None:
   print(f'{flag_options.PROGRAM}: {text}', file=sys.stderr)
 
 
-def _out_of_memory(error: Exception) -> bool:
-  return isinstance(error, MemoryError) or 'RESOURCE_EXHAUSTED' in str(error)
-
-
 def main(argv: Sequence[str]) -> int:
   """Runs the program; returns its exit code.
 
@@ -271,21 +267,15 @@ def main(argv: Sequence[str]) -> int:
     _say(e)
     return 2
   except TrainingDiverged as e:
-    _say(
-      f'{e} Training stopped; checkpoints, metrics and pictures so far are'
-      ' kept. --nostop_on_nan goes on regardless.'
-    )
+    _say(telling.diverged(e))
     return _FAILED
   except checkpoint.SaveError as e:
     _say(e)
     return _FAILED
   except (jax.errors.JaxRuntimeError, MemoryError) as e:
-    if not _out_of_memory(e):
+    if not (told := telling.out_of_memory(e)):
       raise
-    _say(
-      'The memory of the device is not enough. --dry_run says what each part'
-      ' needs; smaller num_envs, batch_size, unroll_length or layers need less.'
-    )
+    _say(told)
     return _FAILED
   except checkpoint.Preempted as e:
     _say(telling.stopped(e))
