@@ -173,7 +173,6 @@ def _save_video(
   path: Any, scene: scenes.Scene, played: episodes.Episodes, camera: str | None
 ) -> None:
   """Writes a video, or says why there is none."""
-  assert scene.control_dt is not None, 'checked before anything was played'
   path, note = rendering.playable(path)
   if note:
     print(f'{PROGRAM}: {note}', file=sys.stderr)

@@ -63,7 +63,7 @@ class _Bar:
       unit_scale=True,
       ncols=size.columns,
       nrows=size.lines,
-      desc='compiling',
+      desc='starting',
     )
     self._first = True
     self._closed = threading.Event()

@@ -34,14 +34,14 @@ def test_the_first_piece_is_no_measure_for_the_rest(monkeypatch):
   monkeypatch.setattr(progress, '_TICK', 60.0)
   stream = _Terminal()
   bar = progress._Bar(1000, stream, 100)
-  assert 'compiling' in stream.getvalue()
+  assert 'starting' in stream.getvalue()
   monkeypatch.setattr(bar._bar, '_time', lambda: now)
   now = bar._bar.start_t + 80.0
   monkeypatch.setattr(progress.time, 'time', lambda: now)
   bar.update(100, 'reward 1')  # before training
   bar.update(200, 'reward 2')
   shown = stream.getvalue().split('\r')[-1]
-  assert 'compiling' not in shown
+  assert 'starting' not in shown
   assert '200/1.00k [01:20<?' in shown
   now += 10.0
   bar.update(400, 'reward 3')
