@@ -24,6 +24,9 @@ _SCALES = {'.mp4': 1, '.gif': 2}
 # Frames per second; a GIF counts hundredths of a second, and viewers take no
 # less than two.
 _MOST_FRAMES = {'.mp4': 60, '.gif': 50, '.html': math.inf}
+# Why MuJoCo could not draw in this process. Asked a second time, it may end the
+# process, and what is being trained in it.
+_refusals: list[str] = []
 
 
 class CannotRender(Exception):
@@ -119,6 +122,8 @@ def frames(
   Raises:
     CannotRender: if MuJoCo cannot, for whatever reason.
   """
+  if _refusals:
+    raise CannotRender(_refusals[0])
   bare = env.unwrapped
   said = io.StringIO()
   try:
@@ -134,11 +139,14 @@ def frames(
     gl = os.environ.get('MUJOCO_GL')
     now = f'MUJOCO_GL={gl}' if gl else 'MUJOCO_GL is not set'
     text = ' '.join(str(e).split())[:200].rstrip('.')
-    raise CannotRender(
+    message = (
       f'MuJoCo cannot draw here ({type(e).__name__}: {text}; {now}). Without a'
       ' screen, start the program with MUJOCO_GL=egl, which needs libEGL, or'
       ' with MUJOCO_GL=osmesa, which needs libOSMesa.'
-    ) from e
+    )
+    if type(e).__name__ == 'FatalError':  # as MuJoCo calls it
+      _refusals.append(message)
+    raise CannotRender(message) from e
   return [np.asarray(frame) for frame in drawn]
 
 

@@ -29,33 +29,17 @@ from launchers import description
 from launchers import options
 from launchers import play_options
 from launchers import scenes
+from tests import readme_text
 from tests import saved_policies
 from tests import small_runs
-from tests import source_tree
-
-README = (source_tree.ROOT / 'README.md').read_text()
-
-
-def blocks(language):
-  return re.findall(rf'```{language}\n(.*?)```', README, re.DOTALL)
-
-
-def commands(program):
-  lines = [
-    line.split(' # ')[0].strip()
-    for block in blocks('sh')
-    for line in block.splitlines()
-  ]
-  commands = [part for line in lines for part in line.split(' && ')]
-  return [c for c in commands if c and program in c.split()[0]]
 
 
 def _python_block(text: str) -> str:
-  (block,) = [b for b in blocks('python') if text in b]
+  (block,) = [b for b in readme_text.blocks('python') if text in b]
   return block
 
 
-@pytest.mark.parametrize('command', commands('brax-nnx-train'))
+@pytest.mark.parametrize('command', readme_text.commands('brax-nnx-train'))
 def test_training_commands_are_understood(command, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   (tmp_path / 'runs' / 'NAME').mkdir(parents=True)
@@ -67,13 +51,13 @@ def test_training_commands_are_understood(command, tmp_path, monkeypatch):
     assert config.network == parsed.get('network', config.network)
 
 
-@pytest.mark.parametrize('command', commands('brax-nnx-play'))
+@pytest.mark.parametrize('command', readme_text.commands('brax-nnx-play'))
 def test_playing_commands_are_understood(command):
   parsed = play_options.parse(shlex.split(command)[1:])
   assert parsed['load_checkpoint_path'] == 'runs/NAME'
 
 
-@pytest.mark.parametrize('command', commands('brax-nnx-compare'))
+@pytest.mark.parametrize('command', readme_text.commands('brax-nnx-compare'))
 def test_comparisons_are_understood(command):
   request, _ = compare_options.parse(shlex.split(command)[1:])
   assert request is not None
@@ -81,17 +65,17 @@ def test_comparisons_are_understood(command):
     configs.resolve(options.parse(run.flags), has_gpu=False)
 
 
-@pytest.mark.parametrize('command', commands('brax-nnx-benchmark'))
+@pytest.mark.parametrize('command', readme_text.commands('brax-nnx-benchmark'))
 def test_benchmark_commands_are_understood(command):
   names = re.findall(r'--(\w+)=', command)
   assert all(f"'{name}'" in inspect.getsource(benchmark) for name in names)
 
 
 def test_there_are_commands_to_test():
-  assert commands('brax-nnx-train')
-  assert commands('brax-nnx-play')
-  assert commands('brax-nnx-benchmark')
-  assert commands('brax-nnx-compare')
+  assert readme_text.commands('brax-nnx-train')
+  assert readme_text.commands('brax-nnx-play')
+  assert readme_text.commands('brax-nnx-benchmark')
+  assert readme_text.commands('brax-nnx-compare')
 
 
 def test_own_network_can_be_built_and_acts():

@@ -4,6 +4,7 @@ import functools
 
 import pytest
 
+from launchers import rendering
 from launchers import train_ppo
 
 
@@ -31,3 +32,9 @@ def fake_train(monkeypatch, made):
     monkeypatch.setattr(train_ppo.ppo, 'train', functools.wraps(real)(fn))
 
   return replace
+
+
+@pytest.fixture
+def drawn_anew(monkeypatch):
+  """Forgets that MuJoCo could not draw; what the test draws is not MuJoCo's."""
+  monkeypatch.setattr(rendering, '_refusals', [])

@@ -14,6 +14,8 @@ from launchers import train_ppo
 from tests import played_runs
 from tests import small_runs
 
+pytestmark = pytest.mark.usefixtures('drawn_anew')
+
 
 def _main(*arguments: object) -> int:
   return play.main(['brax-nnx-play', *map(str, arguments)])

@@ -13,6 +13,8 @@ from launchers import rendering
 from launchers.errors import UserError
 from tests import played_runs
 
+pytestmark = pytest.mark.usefixtures('drawn_anew')
+
 
 def _states(count: int) -> list[Any]:
   """States of an episode in which the point moves to the right."""
@@ -85,6 +87,26 @@ def test_what_cannot_be_drawn_is_told_and_leaves_nothing(
   assert 'with MUJOCO_GL=egl' in text and 'osmesa' in text
   assert (f'MUJOCO_GL={set_to}' if set_to else 'MUJOCO_GL is not set') in text
   assert not list(tmp_path.iterdir())
+
+
+def test_what_mujoco_cannot_draw_is_not_asked_for_again():
+  """A second failure of OpenGL would end the process."""
+
+  class FatalError(RuntimeError):
+    pass
+
+  asked = []
+
+  def render(*args, **kwargs):
+    asked.append(args)
+    raise FatalError('an OpenGL platform library has not been loaded')
+
+  env = types.SimpleNamespace(render=render)
+  env.unwrapped = env
+  for _ in range(2):
+    with pytest.raises(rendering.CannotRender, match='OpenGL platform library'):
+      rendering.frames(env, _states(1))
+  assert len(asked) == 1
 
 
 def test_the_viewer_is_for_environments_of_brax(tmp_path):

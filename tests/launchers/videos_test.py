@@ -13,6 +13,8 @@ from tests import fakes
 from tests import small_runs
 from tests import toy_envs
 
+pytestmark = pytest.mark.usefixtures('drawn_anew')
+
 _Counting = tuple[Any, Any]
 
 

@@ -1,0 +1,81 @@
+"""The commands of the README run, in a folder with a run in it."""
+
+import importlib.util
+import pathlib
+import shlex
+from typing import Any
+
+import pytest
+
+from launchers import play
+from launchers import train_ppo
+from tests import readme_text
+
+_TINY = [
+  '--num_envs=2',
+  '--batch_size=2',
+  '--num_minibatches=1',
+  '--num_updates_per_batch=1',
+  '--unroll_length=2',
+  '--num_timesteps=8',
+  '--num_evals=2',
+  '--num_resets_per_eval=0',
+  '--num_eval_envs=2',
+  '--episode_length=4',
+  '--action_repeat=1',
+]
+# These need what training leaves; for the others, to begin is enough.
+_TRAINED = ('--export', '--resume', '--num_videos')
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  """A folder with a small run, `runs/NAME`."""
+  folder = tmp_path_factory.mktemp('folder')
+  code = train_ppo.main(['brax-nnx-train', f'--logdir={folder}/runs', *_TINY])
+  assert code == 0
+  (run,) = (folder / 'runs').iterdir()
+  run.rename(run.with_name('NAME'))
+  return folder
+
+
+def _code(command: str) -> int:
+  arguments = shlex.split(command)[1:]
+  given = {argument.split('=')[0] for argument in arguments}
+  tiny = [flag for flag in _TINY if flag.split('=')[0] not in given]
+  # A run that goes on has the sizes it had.
+  more = [] if '--resume' in given else tiny
+  return train_ppo.main(['brax-nnx-train', *arguments, *more])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('command', readme_text.commands('brax-nnx-train'))
+def test_training_commands_run(command, folder, monkeypatch, fake_train):
+  monkeypatch.chdir(folder)
+  began: list[Any] = []
+
+  def train(**kwargs):
+    began.append(kwargs['environment'])
+    return None, None, {}
+
+  if not any(flag in command for flag in _TRAINED):
+    fake_train(train)
+  code = _code(command)
+  if '--use_wandb' in command and importlib.util.find_spec('wandb') is None:
+    assert (code, began) == (2, [])
+    return
+  assert code == 0
+  only_shown = '--help' in command or '--dry_run' in command
+  trained = any(flag in command for flag in _TRAINED)
+  assert len(began) == (0 if only_shown or trained else 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('command', readme_text.commands('brax-nnx-play'))
+def test_playing_commands_run(command, folder, monkeypatch, capsys):
+  monkeypatch.chdir(folder)
+  short = ['--episodes=2', '--episode_length=4']
+  assert play.main([*shlex.split(command), *short]) == 0
+  assert 'mean' in capsys.readouterr().out
+  if '--activations' in command:
+    assert pathlib.Path('memory.png').exists()
