@@ -208,8 +208,8 @@ def test_an_interrupted_run_goes_on(tmp_path):
   _, err = stopped.communicate()
   assert stopped.returncode == 0, err
   assert 'stopping after this epoch' in err
-  assert f'--resume={run} goes on' in err
   (folder,) = (tmp_path / 'runs').iterdir()
+  assert f'--resume={folder} goes on' in err
   so_far = _reported(folder)
   assert so_far == list(range(0, so_far[-1] + 20, 20))
   assert 20 <= so_far[-1] < 300

@@ -75,10 +75,23 @@ def test_large_step_numbers_are_exact():
     num_envs=1,
     batch_size=1,
     num_minibatches=1,
-    unroll_length=1,
+    unroll_length=num_timesteps // 3,
   )
 
+  assert Schedule.of(config, 1).steps_per_epoch == 3
   assert Schedule.of(config, 1).total_env_steps == num_timesteps
+
+
+def test_an_epoch_is_no_longer_than_jax_can_count():
+  config = small_runs.config(
+    num_timesteps=2**31,
+    num_envs=1,
+    batch_size=1,
+    num_minibatches=1,
+    unroll_length=1,
+  )
+  with pytest.raises(ValueError, match='Choose fewer env steps or more num_ev'):
+    Schedule.of(config, 1)
 
 
 def test_time_steps_may_be_a_float_as_in_brax():
