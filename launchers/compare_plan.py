@@ -15,6 +15,7 @@ from . import compare_flags
 from . import configs
 from . import description
 from . import environments
+from . import longer
 from . import networks
 from . import options
 from . import planning
@@ -23,6 +24,9 @@ from .compare_options import Request
 from .compare_options import Variant
 from .errors import UserError
 from .reporting import CONFIG_NAME
+
+# More of both may be asked for later; see `longer.fitted`.
+_MAY_GROW = ('num_timesteps', 'num_evals')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +117,9 @@ def _require_same(file: pathlib.Path, now: dict[str, Any]) -> None:
   now = json.loads(json.dumps(now))
   for part, saved in zip(('environment', 'network', 'ppo'), known, strict=True):
     for name in saved.keys() | now[part].keys():
-      if name != 'num_timesteps' and saved.get(name) != now[part].get(name):
+      if name in _MAY_GROW:
+        continue
+      if saved.get(name) != now[part].get(name):
         raise UserError(
           f'{file.parent} is a run with another {part} ({name}); start a new'
           ' comparison, or choose another label.'
@@ -151,14 +157,18 @@ def check(
   """
   load = _remembering(environments.load)
   checked = []
-  steps: dict[tuple[str, str], int] = {}
+  steps: dict[tuple[Any, ...], int] = {}
   for run in runs(request):
     try:
       given = options.parse(run.flags)
+      if parent is not None and _config_file(parent, run).exists():
+        folder = str(parent / run.folder)
+        fitted, _ = longer.fitted(given | {'resume': folder})
+        given |= {k: v for k, v in fitted.items() if k in _MAY_GROW}
       if request.config is not None:
         given['config'] = request.config
       config = configs.resolve(given, has_gpu)
-      kind = run.variant, run.network
+      kind = run.variant, run.network, *map(given.get, _MAY_GROW)
       if kind not in steps:  # a seed changes nothing
         arguments = train_ppo.train_arguments(config, load=load)
         steps[kind] = planning.plan(arguments).total_env_steps

@@ -8,8 +8,13 @@ from brax_nnx_plugin.ppo import resuming
 from . import saved
 from .errors import UserError
 
-# Whoever names one of these decides how long an epoch is.
-_DECIDE = ('num_evals', 'num_resets_per_eval', 'set')
+
+def _decides(options: dict[str, Any], before: dict[str, Any]) -> bool:
+  """Whether the flags say, otherwise than before, how long an epoch is."""
+  return any(
+    name in options and options[name] != before.get(name)
+    for name in ('num_evals', 'num_resets_per_eval')
+  ) or any(text.startswith('ppo.num_') for text in options.get('set', ()))
 
 
 def fitted(options: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -31,9 +36,11 @@ def fitted(options: dict[str, Any]) -> tuple[dict[str, Any], str]:
   if not {'resume', 'num_timesteps'} <= options.keys():
     return options, ''
   newest = checkpoint.latest(options['resume'])
-  if newest is None or any(name in options for name in _DECIDE):
+  if newest is None:
     return options, ''
   before = saved.read(options['resume'], '--resume')['ppo']
+  if _decides(options, before):
+    return options, ''
   try:
     size = resuming.env_steps_per_epoch(newest)
   except ValueError as e:

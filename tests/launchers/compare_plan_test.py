@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from typing import Any
 
 import pytest
 
@@ -131,3 +132,32 @@ def test_a_run_is_finished_with_its_last_checkpoint(tmp_path):
     folder.mkdir(parents=True)
     (folder / 'network.json').write_text('{}')
     assert run.is_finished(tmp_path) == finished
+
+
+def test_more_steps_are_rounds_of_the_length_there_was(check, tmp_path):
+  flags = (
+    '--num_envs=4',
+    '--batch_size=4',
+    '--num_minibatches=1',
+    '--unroll_length=5',
+    '--num_evals=4',
+    '--num_resets_per_eval=0',
+  )
+  request: dict[str, Any] = {'networks': ('lstm',), 'seeds': (0, 1)}
+  before = check(**request, flags=(*flags, '--num_timesteps=300'))
+  # Three rounds of five training steps of 20 env steps.
+  assert [run.env_steps for run, _ in before] == [300, 300]
+
+  run, text = before[0]
+  step = tmp_path / run.folder / 'checkpoints' / '000000000300'
+  step.mkdir(parents=True)
+  (tmp_path / run.folder / 'config.json').write_text(json.dumps(text))
+  (step / 'network.json').write_text('{}')
+  progress = {'epochs': 3, 'env_steps': 300}
+  description = {'arguments': {}, 'key_types': {}, 'progress': progress}
+  description['env_steps_per_epoch'] = 100
+  (step / 'run.json').write_text(json.dumps(description))
+  after = check(tmp_path, **request, flags=(*flags, '--num_timesteps=320'))
+  # One round more of those that were; the new run has three of 6 * 20.
+  assert [run.env_steps for run, _ in after] == [400, 360]
+  assert [text['ppo']['num_evals'] for _, text in after] == [5, 4]

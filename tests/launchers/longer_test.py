@@ -56,13 +56,21 @@ def test_epochs_stay_as_they_were(run, asked, total, evaluations):
     {'num_timesteps': 320},  # makes the four rounds that there were
     {'num_timesteps': 300},
     {'num_timesteps': 800, 'num_evals': 3},
-    {'num_timesteps': 800, 'set': ['ppo.unroll_length=3']},
+    {'num_timesteps': 800, 'num_resets_per_eval': 0},
+    {'num_timesteps': 800, 'set': ['ppo.num_evals=3']},
     {'seed': 3},
   ],
 )
 def test_all_else_is_left_alone(run, options):
   given = {'resume': str(run)} | options
   assert longer.fitted(given) == (given, '')
+
+
+def test_what_stays_as_it_was_decides_nothing(run):
+  given = {'resume': str(run), 'num_timesteps': 800}
+  same = {'num_evals': 5, 'num_resets_per_eval': 2, 'set': ['env.x=1']}
+  options, _ = longer.fitted(given | same)
+  assert options == given | same | {'num_evals': 11}
 
 
 def test_a_new_run_is_left_alone():

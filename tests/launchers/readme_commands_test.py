@@ -1,5 +1,6 @@
 """The commands of the README run, in a folder with a run in it."""
 
+import contextlib
 import importlib.util
 import pathlib
 import shlex
@@ -7,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from launchers import benchmark
+from launchers import compare
 from launchers import play
 from launchers import train_ppo
 from tests import readme_text
@@ -79,3 +82,48 @@ def test_playing_commands_run(command, folder, monkeypatch, capsys):
   assert 'mean' in capsys.readouterr().out
   if '--activations' in command:
     assert pathlib.Path('memory.png').exists()
+
+
+class _Here:
+  """Checks in this process what is to be compared, and trains nothing."""
+
+  stopped_by = signals = 0
+
+  def __init__(self) -> None:
+    self.trained: list[Any] = []
+
+  def listening(self) -> Any:
+    return contextlib.nullcontext()
+
+  def call(self, function: Any, *arguments: Any) -> tuple[Any, int]:
+    if function is not train_ppo.main:
+      return function(*arguments), 0
+    self.trained.append(arguments)
+    return 0, 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('command', readme_text.commands('brax-nnx-compare'))
+def test_comparisons_begin(command, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  here = _Here()
+  compare.main(shlex.split(command), here)
+  (folder,) = (tmp_path / 'runs').iterdir()
+  runs = [path for path in folder.iterdir() if path.is_dir()]
+  assert len(here.trained) == len(runs) > 1
+  assert (folder / 'comparison.md').exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('command', readme_text.commands('brax-nnx-benchmark'))
+def test_benchmarks_begin(command, monkeypatch):
+  began: list[Any] = []
+
+  def start(names, task):
+    began.append((names, task))
+    return {}, {}
+
+  monkeypatch.setattr(benchmark, 'start', start)
+  monkeypatch.setattr(benchmark.os, 'environ', {})
+  assert benchmark.main(shlex.split(command)) == 0
+  assert len(began) == 1
