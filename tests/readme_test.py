@@ -19,6 +19,7 @@ from brax_nnx_plugin import networks
 from brax_nnx_plugin.ppo import checkpoint
 from brax_nnx_plugin.ppo import networks as ppo_networks
 from brax_nnx_plugin.ppo import numpy_policy
+from brax_nnx_plugin.ppo import playing
 from brax_nnx_plugin.ppo import train as ppo
 import launchers
 from launchers import benchmark
@@ -126,20 +127,28 @@ def test_a_policy_is_played_and_exported(tmp_path, monkeypatch):
     suite='brax',
     hidden=(),
     episode_length=500,
-    action_repeat=1,
+    action_repeat=2,
     path=step,
     network='lstm',
     networks=networks,
     params=params,
   )
   monkeypatch.setattr(scenes, 'load', lambda path: scene)
+  rollout, repeats = playing.rollout, []
+
+  def spied(*args, **options):
+    repeats.append(options['action_repeat'])
+    return rollout(*args, **options)
+
+  monkeypatch.setattr(playing, 'rollout', spied)
   # As it is called where it is installed.
   monkeypatch.setitem(sys.modules, 'brax_nnx_launchers', launchers)
   scope: dict[str, Any] = {}
   exec(_python_block('playing.rollout'), scope)  # noqa: S102
   assert scope['frames'] == 500
+  assert repeats == [2]
   robot = numpy_policy.load('exported')
-  assert robot.control_period == 0.05
+  assert robot.control_period == 2 * 0.05
   observation = np.asarray(scope['observation'], np.float32)
   action, _ = robot.step(observation, robot.initial_state())
   # The block has taken the same step, by JAX.

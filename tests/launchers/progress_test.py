@@ -6,7 +6,7 @@ import pathlib
 import pty
 import subprocess
 import sys
-import time
+import types
 
 from launchers import progress
 
@@ -51,13 +51,20 @@ def test_the_first_piece_is_no_measure_for_the_rest(monkeypatch):
 
 
 def test_the_clock_goes_between_two_pieces(monkeypatch):
-  monkeypatch.setattr(progress, '_TICK', 0.01)
-  stream = _Terminal()
-  bar = progress.make(1000, stream, 0)
-  before = stream.getvalue()
-  while stream.getvalue() == before:
-    time.sleep(0.01)
+  bar = progress._Bar(1000, _Terminal(), 0)
+  assert bar._clock.is_alive()
   bar.close()
+  assert not bar._clock.is_alive()
+
+  seconds, drawn = [], []
+  closed = types.SimpleNamespace(
+    wait=lambda tick: seconds.append(tick) or len(seconds) > 2
+  )
+  monkeypatch.setattr(bar, '_closed', closed)
+  monkeypatch.setattr(bar._bar, 'refresh', lambda: drawn.append('bar'))
+  bar._tick()
+  assert seconds == [progress._TICK] * 3
+  assert drawn == ['bar'] * 2
 
 
 def test_bar_is_drawn_on_a_terminal_of_unknown_size():
